@@ -5,6 +5,9 @@ export const REMEDIES: Readonly<Record<string, string>> = {
     'remove AGENT_HOST unless the network is trusted',
   'shared database does not answer: existing accounts keep working, changes are rejected':
     'check PostgreSQL and the network; `device-agent gateway doctor` says more',
+  'shared database reached through another gateway':
+    'check the network between this gateway and PostgreSQL; [everything works](cluster.md#cut-off) meanwhile',
+  'other gateways not recorded': 'check the disk',
   'changes of the shared database not applied': 'check the disk; report it as a bug when it repeats',
   "certificates of the gateway's own names not renewed":
     'set `GATEWAY_ACME_DIRECTORY` as before; `GATEWAY_ACME_OWN_NAMES=none` deletes them',

@@ -16,6 +16,7 @@ import type { DomainSettings } from './endpoints/domain-names.ts';
 import type { AddressSettings } from './endpoints/endpoint-address.ts';
 import type { EndpointRegistry } from './endpoints/endpoint-registry.ts';
 import type { EdgeCounters } from './metrics/edge-counters.ts';
+import type { SharedWrites } from './store/shared/shared-writes.ts';
 import type { Store } from './store/store.ts';
 
 type Needed = 'dataDir' | 'domain' | 'host' | 'httpPort' | 'httpsPort' | 'sessionPort';
@@ -61,8 +62,8 @@ export interface GatewayStart {
   /** Null: there is no shared database. */
   losses: LossReports | null;
   counters: EdgeCounters;
-  /** Why the shared database cannot be used; null: it can, or there is none. */
-  databaseAway: () => string | null;
+  /** Null: this gateway has a database of its own. */
+  shared: Pick<SharedWrites, 'away' | 'detour' | 'staleSeconds'> | null;
   challenges: Challenges;
   ipPolicies: PolicyPorts['ipPolicies'];
   policyKnowledge: PolicyKnowledge;

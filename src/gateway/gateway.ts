@@ -87,7 +87,8 @@ export async function startGateway(given: GatewayOptions): Promise<Gateway> {
     await checkCompanionFiles(store, ca, options.log);
     const endpoints = new EndpointRegistry();
     const { periods = PERIODS, log } = options;
-    const cluster = shared && nodeAddress !== null ? new Cluster({ store, shared, endpoints, periods, log }) : null;
+    const cluster =
+      shared && nodeAddress !== null ? new Cluster({ store, shared, endpoints, periods, folder, log }) : null;
     const nodes = cluster?.nodes ?? null;
     const losses = shared && new LossReports({ store, shared, nodes, periods, log });
     if (losses) cluster?.primary.whileSelf(() => losses.watch());
@@ -119,7 +120,7 @@ export async function startGateway(given: GatewayOptions): Promise<Gateway> {
       cluster,
       losses,
       counters: new EdgeCounters(),
-      databaseAway: () => shared?.away ?? null,
+      shared,
       challenges: {
         http: new HttpChallenges(),
         tlsAlpn: new TlsAlpnChallenges(),

@@ -43,7 +43,8 @@ interface ServiceParts {
  * gateways inside an agent never get one. @returns the origin of the management API
  */
 export function serveOwnServices(start: GatewayStart, edge: Edge, parts: ServiceParts): string {
-  const { options, store, domains, addresses, ipPolicies, policyKnowledge, endpoints, cluster, counters, log } = start;
+  const { options, store, domains, addresses, ipPolicies, policyKnowledge, endpoints, shared, cluster, counters, log } =
+    start;
   const { people, restricted, cloudEndpoints, sessions, ...others } = parts;
   const { relays, services, serviceMessages, edgeIndex } = edge;
   const host = apiHost(domains.baseDomain);
@@ -57,7 +58,8 @@ export function serveOwnServices(start: GatewayStart, edge: Edge, parts: Service
     const { presentConditions } = await import('./conditions/conditions.ts');
     const { activity } = parts;
     const hasNoPrimary = () => cluster?.primary.isVacant === true;
-    const more = { databaseAway: start.databaseAway, hasNoPrimary, hasDailyBackups: backups !== null };
+    const database = { databaseAway: () => shared?.away ?? null, databaseDetour: () => shared?.detour ?? null };
+    const more = { ...database, hasNoPrimary, hasDailyBackups: backups !== null };
     return presentConditions({ ...{ store, live, endpoints, counters, activity, dataDir }, ...more });
   };
   const metricsHere = lazyMetrics({ store, live: here, counters, conditions });
@@ -75,6 +77,7 @@ export function serveOwnServices(start: GatewayStart, edge: Edge, parts: Service
     people,
     live,
     conditions,
+    staleSeconds: () => shared?.staleSeconds ?? null,
     cloudEndpoints,
     tcpPorts: options.tcpPorts ?? null,
     dnsServers: options.acme?.resolvers ?? null,

@@ -51,6 +51,7 @@ export async function startEdge(
   const relays = createRelays(start, { edgeIndex, domainCertificates, services, tlsPorts: () => server.tlsPorts });
   const parts = { agents: new AgentConnections(connect), services, serviceMessages: new ExpressMessages(), relays };
   const server = createServer(start, { ...parts, edgeIndex, policies, restricted, domainCertificates });
+  await start.cluster?.catchUpFirst();
   const ports = await server.start();
   onStop(() => server.stop());
   Object.assign(addresses.ports, { http: ports.httpPort, https: ports.httpsPort });

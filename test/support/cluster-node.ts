@@ -1,4 +1,5 @@
 import { type Gateway, startGateway } from '../../src/gateway/gateway.ts';
+import type { GatewayOptions } from '../../src/gateway/gateway-options.ts';
 import { closeOnce } from './close-once.ts';
 import { freePorts } from './free-ports.ts';
 import { silentLog } from './silent-log.ts';
@@ -7,8 +8,15 @@ import { temporaryFolder } from './temporary-folder.ts';
 /** The encryption key of all nodes. */
 export const CLUSTER_KEY = Buffer.alloc(32, 7).toString('base64');
 
-/** A gateway in this process that shares a database with others; it is closed with the test, or before. */
-export async function startClusterNode(databaseUrl: string, host = '127.0.0.1'): Promise<Gateway> {
+/**
+ * A gateway in this process that shares a database with others; it is closed with the test, or before.
+ * @param differing options that are not as usual
+ */
+export async function startClusterNode(
+  databaseUrl: string,
+  host = '127.0.0.1',
+  differing: Partial<GatewayOptions> = {},
+): Promise<Gateway> {
   const { first: port } = await freePorts(3);
   const gateway = await startGateway({
     ...{ dataDir: temporaryFolder(), domain: 'localhost', host, encryptionKey: CLUSTER_KEY },
@@ -16,6 +24,7 @@ export async function startClusterNode(databaseUrl: string, host = '127.0.0.1'):
     databaseUrl,
     tcpPorts: { first: 20_000, last: 20_999 },
     log: silentLog,
+    ...differing,
   });
   const close = closeOnce(() => gateway.close());
   return { ...gateway, close };

@@ -106,7 +106,7 @@ export async function startManagementServer(options: ManagementServerOptions = {
   const live = withStored(agents, () => cloudEndpoints.views());
   const sources: ConditionSources = {
     ...{ store, live, endpoints, counters, dataDir: folder, activity: { lostAt: Number.NEGATIVE_INFINITY } },
-    ...{ databaseAway: () => null, hasNoPrimary: () => false, hasDailyBackups: false },
+    ...{ databaseAway: () => null, databaseDetour: () => null, hasNoPrimary: () => false, hasDailyBackups: false },
     ...options.conditions,
   };
   const people = new PeopleProvider(store, `sign-in.${BASE_DOMAIN}`, options.wallClock);

@@ -57,6 +57,8 @@ export interface ManagementApiDependencies extends Omit<ApiContext, 'links' | 'd
   clock?: Clock;
   activity: Activity;
   conditions: () => Promise<readonly Condition[]>;
+  /** How old what is answered may be, as the shared database cannot be asked; null, or left out: it is current. */
+  staleSeconds?: () => number | null;
   /** The codes with which browsers sign in. It takes none older than itself, so create it when the gateway starts. */
   signInCodes?: OneTimeCodes;
   /** Prometheus text of one gateway of a cluster, by its address; left out: this one is the only one. */
@@ -66,7 +68,7 @@ export interface ManagementApiDependencies extends Omit<ApiContext, 'links' | 'd
 /** The management API. Each route runs its own checks, so that unknown paths answer 404 before authentication. */
 export function createManagementApi(dependencies: ManagementApiDependencies, settings: ManagementApiSettings): Express {
   const { clock = systemClock, counters, people, isRefused, activity, conditions, metricsOf, ...others } = dependencies;
-  const { signInCodes = new OneTimeCodes(), ...rest } = others;
+  const { signInCodes = new OneTimeCodes(), staleSeconds, ...rest } = others;
   const { store, live, log } = rest;
   const { baseUrl, domains, version } = settings;
   const context: ApiContext = { ...rest, links: createLinks(baseUrl), domains };
@@ -86,6 +88,7 @@ export function createManagementApi(dependencies: ManagementApiDependencies, set
   answerUnconditionally(app);
   endJsonWithNewline(app);
   app.use(operation(store.ids, log), metrics.observe, onlyKnownMethods);
+  if (staleSeconds) app.use(tellAge(staleSeconds));
   const feed = new DashboardFeed({ live, counters, version, changedRows: () => store.database.takeChanges(), clock });
   const overview = () => dashboardOverview(context, conditions);
   const parts = { store, sessions, personSignIn, people, attempts, activity, feed };
@@ -132,6 +135,15 @@ const refuseChanges =
   (req, _res, next) => {
     if (req.method === 'GET') next();
     else throw refuse(503, 700, `nothing was changed: the gateway's ${what} since its start; mend that and restart it`);
+  };
+
+/** RFC 9111, 5.1. */
+const tellAge =
+  (staleSeconds: () => number | null): Handler =>
+  (req, res, next) => {
+    const age = req.method === 'GET' ? staleSeconds() : null;
+    if (age !== null) res.set('Age', String(age));
+    next();
   };
 
 /** Answers 404 to unknown paths and unsupported methods, as ngrok's API does, but with an error code. */

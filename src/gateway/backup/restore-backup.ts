@@ -17,6 +17,7 @@ const OF_DATABASE = [
   'gateway.db.rescued',
   'gateway.db.found-damaged',
   'shared-database.json',
+  'other-gateways.json',
 ];
 const OF_CA = 'leaves';
 

@@ -1,6 +1,8 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import { isDeepStrictEqual } from 'node:util';
 import { ApiError, messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
+import { DeadlineExceeded, withDeadline } from '../../lib/time/deadline.ts';
 import { RelayTickets } from '../edge/relays/relay-tickets.ts';
 import { Relays, type RelaysOptions } from '../edge/relays/relays.ts';
 import {
@@ -13,22 +15,25 @@ import {
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
 import type { LiveEndpoint, LiveTunnel, LiveView, Revocation } from '../endpoints/live-view.ts';
 import type { PortOpener } from '../endpoints/tcp-port-allocator.ts';
+import { noteOthers, type OtherGateways, readOthers } from '../store/shared/copy-files.ts';
 import type { Node } from '../store/shared/postgres.ts';
 import type { SharedWrites } from '../store/shared/shared-writes.ts';
 import { DatabaseAway } from '../store/sql/database-problems.ts';
 import type { Store } from '../store/store.ts';
 import { AddressLeases, type OnlineHere } from './address-leases.ts';
 import { ClusterLive, CountedByOthers, forgetCommands, nodesWithCommands } from './cluster-live.ts';
-import { Nodes, type Periods } from './nodes.ts';
+import { Nodes, type Periods, placeOf } from './nodes.ts';
 import { type OnlineRow, OnlineRows } from './online-rows.ts';
 import { Primary } from './primary.ts';
 import { type ElsewhereOptions, RelayedPorts, ServedElsewhere } from './served-elsewhere.ts';
 
 interface ClusterOptions {
   store: Store;
-  shared: Pick<SharedWrites, 'node' | 'applied' | 'postgres' | 'refresh'>;
+  shared: Pick<SharedWrites, 'node' | 'applied' | 'postgres' | 'refresh' | 'away'>;
   endpoints: EndpointRegistry;
   periods: Periods;
+  /** Where it notes which others there are. */
+  folder: string;
   log: Log;
 }
 
@@ -49,6 +54,10 @@ const CHECKS = 4;
 /** How often, at most, and for how long a client's unknown name is looked up in the shared database. */
 const CATCH_UP_MS = 100;
 const CATCH_UP_LIMIT_MS = 300;
+/** For so long a start waits for what this gateway lacks, when it was cut off from the database. */
+const START_MS = 2_500;
+/** Parts of the period after which others take a gateway for lost: one without an answer looks for another way before. */
+const DETOUR_PARTS = 5;
 /** How long and how often it asks whether the others have applied a change: 2 s. */
 const LOOKS = 20;
 const LOOK_MS = 100;
@@ -70,6 +79,9 @@ export class Cluster {
   #caughtUpAt = Number.NEGATIVE_INFINITY;
   /** The next one, which has not begun. */
   #nextCatchUp: Promise<void> | null = null;
+  /** What is known of the other nodes as long as the database has not answered, and what is noted of them since. */
+  #others: OtherGateways;
+  #noting: Promise<void> = Promise.resolve();
   /** Authtokens of devices that are marked as online without a session, with the number of looks that have found them so. */
   #withoutSession = new Map<string, number>();
 
@@ -78,6 +90,7 @@ export class Cluster {
     const { database, cloudEndpoints } = store;
     database.catchUp = () => this.#catchUp();
     this.nodes = new Nodes(shared.node, options.periods);
+    this.#others = readOthers(options.folder);
     this.rows = new OnlineRows(database, shared.node, {
       change: (row, isThere) => {
         if (isThere) this.nodes.rowApplied(row.node);
@@ -118,6 +131,23 @@ export class Cluster {
     const commanded = nodesWithCommands(this.options.store.database);
     this.nodes.update(nodes, askedAt, [...this.rows.nodes(), ...commanded, this.primary.holder ?? this.nodes.self]);
     if (this.nodes.isDraining(this.nodes.self)) this.#sessions?.drain();
+    const isThere = ({ id, alone }: Node) => !alone && id !== this.nodes.self && this.nodes.place(id) !== undefined;
+    const others = nodes.filter(isThere).map(({ id, address }) => ({ id, address }));
+    if (isDeepStrictEqual(others, this.#others)) return;
+    this.#others = others;
+    const { folder, log } = this.options;
+    this.#noting = this.#noting.then(() => noteOthers(folder, others, log));
+  }
+
+  /** Waits before clients are served, when the database did not answer so far: another node may reach it. Limited in time. */
+  async catchUpFirst(): Promise<void> {
+    const { shared } = this.options;
+    if (shared.away === null) return;
+    const caughtUp = withDeadline(shared.refresh(), 'catching up with the shared database', START_MS);
+    await caughtUp.catch((error: unknown) => {
+      // It goes on in the background.
+      if (!(error instanceof DatabaseAway || error instanceof DeadlineExceeded)) throw error;
+    });
   }
 
   /** What passes connections on to other nodes. @param here see {@link ServedElsewhere} and {@link Relays} */
@@ -132,6 +162,10 @@ export class Cluster {
     const nodes = new ServedElsewhere({ ...here, rows, nodes: known, endpoints, primary, withLabels, catchUp });
     const tickets = new RelayTickets(store.box.keyFor(RelayTickets.PURPOSE), shared.node, () => known.sharedTime);
     const relays = new Relays({ tickets, nodes, authority, isOurs, commonName, log });
+    const { postgres } = shared;
+    relays.accept.dial = () => postgres.dial();
+    const open = () => relays.databases.open(this.#others.map(placeOf));
+    postgres.detourBy({ open, afterMs: this.options.periods.silentMs / DETOUR_PARTS });
     this.#counted = new CountedByOthers(known, relays);
     return relays;
   }
@@ -252,6 +286,7 @@ export class Cluster {
     this.#ports?.stop();
     await this.primary.stop();
     await this.leases.stop();
+    await this.#noting;
   }
 
   /** Clients ask for names that have come online a moment ago, and for any others: the database is asked only so often. */

@@ -27,6 +27,11 @@ export function shownState({ silentSeconds, draining }: Node): LiveGateway['stat
   return draining ? 'draining' : 'serving';
 }
 
+export function placeOf({ id, address }: Pick<Node, 'id' | 'address'>): NodePlace {
+  const colon = address.lastIndexOf(':');
+  return { id, host: address.slice(0, colon).replace(/^\[|\]$/g, ''), port: Number(address.slice(colon + 1)) };
+}
+
 /** The gateways that use one shared database, as this one knows them. */
 export class Nodes {
   #known: ReadonlyMap<string, Node> = new Map();
@@ -137,12 +142,7 @@ export class Nodes {
   place(id: string): NodePlace | undefined {
     const node = this.#known.get(id);
     if (node === undefined || !this.#isHeard(id)) return undefined;
-    const colon = node.address.lastIndexOf(':');
-    return {
-      id,
-      host: node.address.slice(0, colon).replace(/^\[|\]$/g, ''),
-      port: Number(node.address.slice(colon + 1)),
-    };
+    return placeOf(node);
   }
 
   /** All of them, as they were when they were asked for last. */

@@ -32,6 +32,8 @@ export interface ConditionSources {
   readonly dataDir: string;
   /** Why the shared database cannot be used; null: it can, or there is none. */
   readonly databaseAway: () => string | null;
+  /** The gateway through which the shared database is reached, and why not directly; null: it is, or not at all. */
+  readonly databaseDetour: () => { readonly through: string; readonly reason: string } | null;
   /** Whether no gateway has done for a while what only one of several does. */
   readonly hasNoPrimary: () => boolean;
   readonly hasDailyBackups: boolean;
@@ -68,6 +70,7 @@ const KINDS = {
   own_certificate: { severity: 'critical', probe: ({ store }) => certificateProblem(store, store.ownDomains) },
   file_descriptors: { severity: 'critical', probe: descriptorProblem },
   server_errors: { severity: 'critical', probe: responseProblem },
+  shared_database_detour: { severity: 'warning', probe: detourProblem },
   upstream: { severity: 'warning', probe: upstreamProblem },
   domain_certificate: { severity: 'warning', probe: ({ store }) => certificateProblem(store, store.reservedDomains) },
   gateway_silent: { severity: 'warning', probe: silentProblem },
@@ -128,6 +131,15 @@ function commitsProblem({ store: { database, now } }: ConditionSources): Problem
   return {
     message: `the shared database was put back to an older state at ${found}: it lacks ${count}${since === null ? '' : `, the first one of ${since}`}`,
     remedy: 'make these changes again; synchronous replication prevents that a standby lacks some',
+  };
+}
+
+function detourProblem({ databaseDetour }: ConditionSources): Problem | null {
+  const detour = databaseDetour();
+  if (detour === null) return null;
+  return {
+    message: `this gateway reaches the shared database only through the gateway ${detour.through}: ${detour.reason}`,
+    remedy: 'check the network between this gateway and PostgreSQL, and GATEWAY_DATABASE_URL',
   };
 }
 

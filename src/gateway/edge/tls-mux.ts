@@ -153,8 +153,11 @@ export class TlsMux {
     const client: HelloClient = { socket, hello, hostName, ...progress };
 
     // Before clients: none of these takes a slot.
-    const answer = relays?.answerTo(socket);
-    if (answer) return void (await this.options.handshakes.secure(client))?.end(await answer());
+    const serve = relays?.serviceFor(socket);
+    if (serve) {
+      const secured = await this.options.handshakes.secure(client);
+      return secured === null ? undefined : serve(secured);
+    }
     if (!only && this.#answerValidation(client)) return;
     if (!only && agents.name === hostName) return this.#serveAgent(client);
 

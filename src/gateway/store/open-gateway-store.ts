@@ -76,12 +76,13 @@ async function openOnce(
 ): Promise<OpenedForChanges> {
   const { file, box } = openFolder(location);
   const url = location.databaseUrl ?? null;
+  const writtenAt = writtenLast(file);
   const database = openDatabase(file, older);
   let shared: SharedWrites | null = null;
   try {
     const origin = moves === undefined ? readOrigin(folderOf(location)) : null;
     const onUnwritable = onCopyUnusable && ((error: DatabaseUnwritable) => onCopyUnusable(error.message));
-    shared = await shareDatabase(database, url, { moves: moves ?? null, origin, onUnwritable, log });
+    shared = await shareDatabase(database, url, { moves: moves ?? null, origin, onUnwritable, writtenAt, log });
     if (onCopyUnusable || shared === null) await noteOrigin(folderOf(location), shared?.origin ?? null, log);
     if (onCopyUnusable && shared !== null) {
       database.onDamage((problem) => {
@@ -220,6 +221,11 @@ export function expectGateway({ dataDir }: StoreLocation): void {
     `no gateway in ${dataDir}: run this in the folder of a gateway that was started before, or set DATA_DIR to its data`,
     2,
   );
+}
+
+/** When a database was written, in Unix milliseconds; 0: there is none. */
+function writtenLast(file: string): number {
+  return Math.max(...[file, `${file}-wal`].map((each) => statSync(each, { throwIfNoEntry: false })?.mtimeMs ?? 0));
 }
 
 function isThere(file: string): boolean {

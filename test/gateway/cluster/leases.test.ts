@@ -64,7 +64,8 @@ class Member {
     const { store, shared, close } = await openForChanges(location, { older: 'upgrade', log: silentLog });
     if (shared === null) throw new Error('it has no shared database');
     const endpoints = new EndpointRegistry();
-    const cluster = new Cluster({ store, shared, endpoints, periods: PERIODS, log: silentLog });
+    const own = { store, shared, endpoints, folder: location.dataDir };
+    const cluster = new Cluster({ ...own, periods: PERIODS, log: silentLog });
     const onNodes = (...nodes: Parameters<typeof cluster.update>) => cluster.update(...nodes);
     const self = { address: `${name}.test:443`, alone: false, build: 'test' };
     await shared.serve(self, { onRemoved: () => {}, onNodes }, PERIODS.renewMs);

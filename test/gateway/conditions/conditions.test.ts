@@ -43,6 +43,7 @@ let endpoints: ConditionSources['endpoints'];
 let gateways: LiveGateway[];
 let elsewhere: CountedElsewhere;
 let away: string | null;
+let detour: { through: string; reason: string } | null;
 let isVacant: boolean;
 let activity: { lostAt: number };
 
@@ -52,6 +53,7 @@ beforeEach(async () => {
   gateways = [];
   elsewhere = NOBODY_ELSE;
   away = null;
+  detour = null;
   isVacant = false;
   activity = { lostAt: Number.NEGATIVE_INFINITY };
   server = await startManagementServer({
@@ -65,6 +67,7 @@ beforeEach(async () => {
         },
       },
       databaseAway: () => away,
+      databaseDetour: () => detour,
       hasNoPrimary: () => isVacant,
       hasDailyBackups: true,
     },
@@ -144,6 +147,15 @@ const TABLE: Record<ConditionId, Row> = {
       away = 'ECONNREFUSED';
       return () => {
         away = null;
+      };
+    },
+  },
+  shared_database_detour: {
+    words: /only through the gateway 10\.0\.0\.12:443: ECONNREFUSED$/,
+    make: () => {
+      detour = { through: '10.0.0.12:443', reason: 'ECONNREFUSED' };
+      return () => {
+        detour = null;
       };
     },
   },

@@ -1,4 +1,5 @@
 import { createHmac, randomUUID, timingSafeEqual } from 'node:crypto';
+import type { TLSSocket } from 'node:tls';
 import { BoundedMap } from '../../../lib/bounded-map.ts';
 import {
   type ConnectionEnds,
@@ -12,10 +13,10 @@ import type { InternalAddress } from '../../endpoints/endpoint.ts';
 export type NodeQuestion = 'counted' | 'metrics' | 'alive';
 
 /**
- * What a connection of another node is for: the port of that name, a tcp endpoint's port, bytes for an internal endpoint, or
- * a question.
+ * What a connection of another node is for: the port of that name, a tcp endpoint's port, bytes for an internal endpoint, a
+ * question, or the shared database.
  */
-export type RelayedPort = 'tls' | 'http' | 'stream' | NodeQuestion | number;
+export type RelayedPort = 'tls' | 'http' | 'stream' | NodeQuestion | 'database' | number;
 
 interface Ticket {
   to: string;
@@ -39,6 +40,9 @@ const VALID_MS = 15_000;
 const SKEW_MS = 1_000;
 /** Nonces that are remembered: more connections than a node is relayed in that time. */
 const MAX_NONCES = 200_000;
+/** Of what both ends of a TLS connection know, and nobody else (RFC 5705). */
+const EXPORTER = 'EXPORTER-device-agent-relay';
+const EXPORTED_BYTES = 32;
 
 /**
  * Says who the client is of a connection that one node passes on to another. It is the PROXY header of that connection, signed
@@ -46,6 +50,7 @@ const MAX_NONCES = 200_000;
  */
 export class RelayTickets {
   static readonly PURPOSE = 'relay';
+  static readonly PROOF_BYTES = 32;
   readonly #used = new BoundedMap<string, true>(MAX_NONCES);
   readonly #began: number;
 
@@ -84,7 +89,20 @@ export class RelayTickets {
     return { port, isLast, confirms, internal };
   }
 
+  /**
+   * Proves to the other end of a TLS connection that this one has the key, too. A ticket passes in plain text: who has seen it
+   * could use it first, but cannot make this.
+   * @param side of the TLS connection that sends it
+   */
+  proofOf(side: 'client' | 'server', secured: TLSSocket): Buffer {
+    return this.#sign(Buffer.concat([Buffer.from(side), exportedBy(secured)]));
+  }
+
   #sign(bytes: Buffer): Buffer {
     return createHmac('sha256', this.key).update(bytes).digest();
   }
+}
+
+function exportedBy(secured: TLSSocket): Buffer {
+  return secured.exportKeyingMaterial(EXPORTED_BYTES, EXPORTER, Buffer.alloc(0));
 }

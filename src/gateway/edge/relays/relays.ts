@@ -1,4 +1,5 @@
 import type { Socket } from 'node:net';
+import type { TLSSocket } from 'node:tls';
 import type { Log } from '../../../lib/log/log.ts';
 import { peek } from '../../../lib/network/client-hello.ts';
 import { setAddresses } from '../../../lib/network/load-balancers.ts';
@@ -11,6 +12,7 @@ import { GatewaySilent, gatewaySilent } from '../http/edge-errors.ts';
 import { errorMessage, resetConnection } from '../http/error-response.ts';
 import { hostNameOf } from '../http/headers.ts';
 import { CONFIRMATION, confirmedLink } from './confirmed-link.ts';
+import { DatabasePassages } from './database-passages.ts';
 import { NodeHealth, type NodeLink } from './node-health.ts';
 import { connectTo, type Leg, type NodePlace, type OtherNodes } from './other-nodes.ts';
 import type { NodeQuestion, RelayedFor, RelayedPort } from './relay-tickets.ts';
@@ -21,6 +23,8 @@ interface RelayedConnections {
   http(client: Socket): void;
   tcp(client: Socket, port: number): void;
   answer(question: NodeQuestion): Promise<string>;
+  /** Connects to the server of the shared database that this node uses, on the direct way. @throws when it has none */
+  dial(): Promise<Socket>;
   /** A name at another node has had no request for long. */
   forget(endpoint: RemoteEndpoint): void;
 }
@@ -55,12 +59,15 @@ export class Relays {
   /** Connections that are passed on. */
   readonly #links = new Set<PassedOn>();
   readonly #remote: RemoteEndpoints;
+  /** To the shared database, for nodes that are cut off from it. */
+  readonly databases: DatabasePassages;
 
   constructor(private readonly options: RelaysOptions) {
-    const { nodes, log } = options;
+    const { nodes, tickets, log } = options;
     this.#health = new NodeHealth({ nodes, ask: (node) => this.#remote.findAlive(node), log });
     const forget = (endpoint: RemoteEndpoint) => this.accept.forget?.(endpoint);
     this.#remote = new RemoteEndpoints({ ...options, forget, health: this.#health });
+    this.databases = new DatabasePassages(tickets, this.#remote, () => this.accept.dial?.());
   }
 
   /** Asks no node any more. */
@@ -100,12 +107,14 @@ export class Relays {
     return this.isRelayed(client) && this.#health.isVoid;
   }
 
-  /** What answers the question of another node; undefined: the connection is one of a client. */
-  answerTo(client: Socket): (() => Promise<string>) | undefined {
+  /** What serves another node itself, over TLS; undefined: the connection is one of a client. */
+  serviceFor(client: Socket): ((secured: TLSSocket) => Promise<void>) | undefined {
     const port = this.#relayed.get(client)?.port;
     const { answer } = this.accept;
-    if (port === 'alive') return async () => '';
-    return answer && (port === 'counted' || port === 'metrics') ? () => answer(port) : undefined;
+    if (port === 'database') return (secured) => this.databases.serve(secured);
+    if (port === 'alive') return async (secured) => void secured.end();
+    if (!answer || (port !== 'counted' && port !== 'metrics')) return undefined;
+    return async (secured) => void secured.end(await answer(port));
   }
 
   /** @throws when the node does not answer in time */

@@ -31,7 +31,7 @@ import { confirmedLink } from './confirmed-link.ts';
 import { LinkChannel, type OpenedLink } from './link-channel.ts';
 import type { LinkHealth } from './node-health.ts';
 import { CONNECT_MS, connectTo, type Leg, type NodePlace, type OtherNodes, openedTo } from './other-nodes.ts';
-import type { NodeQuestion, RelayedFor, RelayTickets } from './relay-tickets.ts';
+import type { NodeQuestion, RelayedFor, RelayedPort, RelayTickets } from './relay-tickets.ts';
 
 /**
  * What another gateway serves of the requests and connections that are routed here. They go there over connections of their
@@ -191,13 +191,19 @@ export class RemoteEndpoints {
 
   /** @throws when the node does not answer in time */
   async ask(node: NodePlace, question: NodeQuestion): Promise<string> {
-    const { health, tickets, commonName } = this.options;
-    return connectTo(node, health.failed, async (link) => {
-      link.write(tickets.issue(endsOf(link), node.id, { port: question, isLast: true }));
-      const secured = await this.#secure(link, commonName);
+    return this.own(node, question, async (secured, link) => {
       const answer = await withDeadline(text(secured), `the answer to ${question}`, CONNECT_MS);
       link.destroy();
       return answer;
+    });
+  }
+
+  /** Opens a connection of this node's own, over TLS; `begin` makes of it what is returned. @throws as {@link connectTo} */
+  own<T>(node: NodePlace, port: RelayedPort, begin: (secured: TLSSocket, link: Socket) => Promise<T>): Promise<T> {
+    const { health, tickets, commonName } = this.options;
+    return connectTo(node, health.failed, async (link) => {
+      link.write(tickets.issue(endsOf(link), node.id, { port, isLast: true }));
+      return begin(await this.#secure(link, commonName), link);
     });
   }
 

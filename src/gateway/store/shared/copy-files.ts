@@ -9,6 +9,11 @@ import type { Origin } from './replica.ts';
 const ORIGIN_FILE = 'shared-database.json';
 const OriginText = z.strictObject({ cluster: z.string().min(1), node: z.string().min(1) });
 
+/** Beside the copy: where a gateway that starts without the shared database finds others that may reach it. */
+const OTHERS_FILE = 'other-gateways.json';
+const OthersText = z.array(z.strictObject({ id: z.string(), address: z.string() }));
+export type OtherGateways = readonly z.output<typeof OthersText>[number][];
+
 /** Between the name of a damaged copy and the time it was set aside. */
 const DAMAGED = '.damaged-';
 /** Added to the name of a copy that a read has found damaged. */
@@ -35,6 +40,24 @@ export async function noteOrigin(folder: string, origin: Origin | null, log: Log
       await writeDurably(file, `${JSON.stringify(origin)}\n`, 0o600);
   } catch (err) {
     log.warn({ err }, 'origin of the copy not recorded');
+  }
+}
+
+/** The other gateways that were known when the last process ended. */
+export function readOthers(folder: string): OtherGateways {
+  try {
+    return OthersText.parse(JSON.parse(readFileSync(join(folder, OTHERS_FILE), 'utf8')));
+  } catch {
+    return []; // they are known once the shared database answers
+  }
+}
+
+/** Notes the other gateways for the next start. */
+export async function noteOthers(folder: string, others: OtherGateways, log: Log): Promise<void> {
+  try {
+    await writeDurably(join(folder, OTHERS_FILE), `${JSON.stringify(others)}\n`, 0o600);
+  } catch (err) {
+    log.warn({ err }, 'other gateways not recorded');
   }
 }
 

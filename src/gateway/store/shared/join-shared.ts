@@ -24,6 +24,8 @@ export interface JoinOptions {
    * a while: the gateway must end, since what it knows gets older. Omitted: this is a command.
    */
   onUnwritable?: ((error: DatabaseUnwritable) => void) | undefined;
+  /** When the copy was written before it was opened, in Unix milliseconds. */
+  writtenAt: number;
   log: Log;
 }
 
@@ -36,7 +38,7 @@ const INCOMING = '.incoming';
  * @throws {OperatorError} when it has content of its own, is the copy of another one, or is none yet and cannot reach it
  */
 export async function joinShared(copy: ReplicaParts, options: JoinOptions): Promise<SharedWrites> {
-  const { url, moves, origin, onUnwritable, log } = options;
+  const { url, moves, origin, onUnwritable, writtenAt, log } = options;
   const replica = new Replica(copy.engine);
   const postgres = new Postgres(url);
   // Without a name, it is a temporary copy.
@@ -52,7 +54,7 @@ export async function joinShared(copy: ReplicaParts, options: JoinOptions): Prom
       away = error;
       return own;
     });
-    return new SharedWrites({ ...copy, replica, postgres, catchUp, position, away, onUnwritable, log });
+    return new SharedWrites({ ...copy, replica, postgres, catchUp, position, away, onUnwritable, writtenAt, log });
   } catch (error) {
     catchUp.close();
     await postgres.close();

@@ -1,9 +1,13 @@
+import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
-import { Socket } from 'node:net';
+import { connect, Socket } from 'node:net';
+import { setTimeout as delay } from 'node:timers/promises';
 import type { ConnectionOptions } from 'node:tls';
 import type { Client } from 'pg';
 import { messageOf, OperatorError } from '../../../lib/errors.ts';
 import { type PostgresPlace, parsePostgresUrl, type SslMode } from '../../../lib/network/postgres-url.ts';
+import { type BackoffPolicy, backoffDelay } from '../../../lib/time/backoff.ts';
+import { withDeadline } from '../../../lib/time/deadline.ts';
 import { DatabaseAway } from '../sql/database-problems.ts';
 
 const CONNECT_MS = 3_000;
@@ -17,6 +21,16 @@ const CHECKS = 10;
 const LOCK_MS = 3_000;
 /** After so long without a statement, the server ends a transaction: the gateway may have lost power. */
 const IDLE_MS = 5_000;
+/** A server that does not accept a connection for so long is looked for on another way, too. */
+const PATIENCE_MS = 1_000;
+/** After so long without any byte of an answer, a further connection shows whether the server is there, if there is another way. */
+const DOUBT_MS = 1_500;
+/** How long that may take. */
+const PROOF_MS = 2_000;
+/** How often the direct way is tried while there is another one. */
+const RETURN_MS = 2_000;
+/** When other ways are looked for again after none was found: they may all be asked by all gateways. */
+const AGAIN: BackoffPolicy = { baseMs: 1_000, maxMs: 5_000 };
 
 const COMMIT = 'COMMIT';
 /** It follows what is wrong with a certificate. */
@@ -24,6 +38,27 @@ const ADVICE_OF_NODE = /; if the root CA is installed locally.*$/s;
 
 /** @param answerMs milliseconds that the server may take, and that may pass without any byte of its answer */
 export type Ask = <Row>(text: string, values?: readonly unknown[], answerMs?: number) => Promise<Row[]>;
+
+/** Another way to the server than the direct one. */
+export interface Detour {
+  /** Leads to the server already. */
+  readonly stream: Socket;
+  /** What it leads through, `host:port`. */
+  readonly through: string;
+}
+
+export interface Detours {
+  /** @throws when there is none */
+  open: () => Promise<Detour>;
+  /** For so many milliseconds, the server has not answered on the direct way. */
+  afterMs: number;
+}
+
+/** Where a connection begins; `through`: null on the direct way. */
+interface Link {
+  readonly socket: Socket;
+  readonly through: string | null;
+}
 
 /**
  * One connection to PostgreSQL, that is made again when it breaks. A server that can only be read counts as one that does not
@@ -35,14 +70,51 @@ export class PostgresConnection {
   #turns: Promise<unknown> = Promise.resolve();
   #closed = false;
   readonly #pems = new PemFiles();
-  readonly #sockets = new WeakMap<Client, Socket>();
+  readonly #links = new WeakMap<Client, Link>();
+  #detours: Detours | null = null;
+  /** When the server has answered last on the direct way, and when another one may be looked for again. */
+  #answeredAt = Number.NEGATIVE_INFINITY;
+  #detourAt = Number.NEGATIVE_INFINITY;
+  /** How often in turn no other way was found. */
+  #detourFailures = 0;
+  /** Why the direct way cannot be used. */
+  #directReason = '';
+  #returning: NodeJS.Timeout | undefined;
 
   /** @param url `postgres://user:password@host:port/database`, with libpq's parameters such as `sslmode` */
   constructor(private readonly url: string) {}
 
   async close(): Promise<void> {
     this.#closed = true;
+    clearTimeout(this.#returning);
     await this.#client?.end().catch(() => {}); // broken already
+  }
+
+  /** From now on, the server is looked for on other ways when it does not answer on the direct one. */
+  detourBy(detours: Detours): void {
+    this.#detours = detours;
+  }
+
+  /** What the way to the server leads through, and why it is not direct; null: it is, or there is none. */
+  get detour(): { through: string; reason: string } | null {
+    const through = this.#client && this.#links.get(this.#client)?.through;
+    return through ? { through, reason: this.#directReason } : null;
+  }
+
+  /** Opens a further connection to the server that this one uses. @throws unless that is on the direct way */
+  async dial(): Promise<Socket> {
+    if (this.#client === null || this.detour) throw new DatabaseAway('it is not reached on the direct way', null, true);
+    const { host, port } = this.#client;
+    const to = host.startsWith('/') ? { path: `${host}/.s.PGSQL.${port}` } : { host, port };
+    const socket = connect({ ...to, noDelay: true, keepAlive: true });
+    socket.on('error', () => {}); // it is closed then
+    try {
+      await withDeadline(once(socket, 'connect'), 'connecting to the shared database', CONNECT_MS);
+      return socket;
+    } catch (error) {
+      socket.destroy();
+      throw error;
+    }
   }
 
   /**
@@ -93,7 +165,8 @@ export class PostgresConnection {
     const turn = this.#turns.then(() => {
       const leftMs = answerMs - (performance.now() - from);
       if (leftMs < 1) throw new DatabaseAway('no answer in time', null, true);
-      return work(client, leftMs);
+      // It may have got a better one in the meantime.
+      return work(this.#client ?? client, leftMs);
     });
     this.#turns = turn.catch(() => {});
     return turn;
@@ -119,7 +192,10 @@ export class PostgresConnection {
       [],
       silenceMs,
     );
-    if (server?.recovers === false && server.mode === 'off') return;
+    if (server?.recovers === false && server.mode === 'off') {
+      if (this.#links.get(client)?.through === null) this.#answeredAt = performance.now();
+      return;
+    }
     // The name of the server may lead to another one by now.
     this.#drop(client);
     const reason = server?.recovers ? 'the server is a standby (in recovery)' : 'the server is read-only';
@@ -146,19 +222,25 @@ export class PostgresConnection {
 
   /** Waits for an answer, and ends the connection when nothing has come for some time. */
   async #unlessSilent<T>(client: Client, answer: Promise<T>, silenceMs: number): Promise<T> {
-    const socket = this.#sockets.get(client);
+    const socket = this.#links.get(client)?.socket;
     let received = socket?.bytesRead;
     let heardAt = performance.now();
     let timer: NodeJS.Timeout | undefined;
+    let mayBeCutOff = this.#detours !== null && this.#links.get(client)?.through === null;
     const silence = new Promise<never>((_, reject) => {
+      const giveUp = (reason: string) => {
+        socket?.destroy();
+        reject(new Error(reason));
+      };
       timer = setInterval(() => {
         const now = performance.now();
         if (socket?.bytesRead !== received) {
           received = socket?.bytesRead;
           heardAt = now;
-        } else if (now - heardAt >= silenceMs) {
-          socket?.destroy();
-          reject(new Error('no answer in time'));
+        } else if (now - heardAt >= silenceMs) giveUp('no answer in time');
+        else if (mayBeCutOff && now - heardAt >= DOUBT_MS) {
+          mayBeCutOff = false;
+          void this.#whyUnreachable().then((reason) => reason !== null && giveUp(reason));
         }
       }, silenceMs / CHECKS);
     });
@@ -166,6 +248,17 @@ export class PostgresConnection {
       return await Promise.race([answer, silence]);
     } finally {
       clearInterval(timer);
+    }
+  }
+
+  /** Why no further connection can be made on the direct way; null: the server answers, and is busy. */
+  async #whyUnreachable(): Promise<string | null> {
+    try {
+      endClient(await withDeadline(this.#reachBy(directly, false), 'connecting', PROOF_MS, endClient));
+      return null;
+    } catch (error) {
+      const { severity } = ((error as Error).cause ?? {}) as { severity?: string };
+      return severity === undefined ? reasonOf(error) : null;
     }
   }
 
@@ -181,15 +274,62 @@ export class PostgresConnection {
   async #open(): Promise<Client> {
     const client = await this.#reach();
     if (this.#closed) {
-      void client.end().catch(() => {}); // broken already
+      endClient(client);
       throw new DatabaseAway('closed', null);
     }
     this.#client = client;
+    if (this.detour) this.#returnLater();
     return client;
   }
 
-  /** The first of its hosts that serves, and that can be written to. @throws {DatabaseAway} with what the last one said */
+  /** @throws {DatabaseAway} with what the direct way said, and others */
   async #reach(): Promise<Client> {
+    const detours = this.#detours;
+    const isLate = detours !== null && performance.now() - this.#answeredAt >= detours.afterMs;
+    const direct = this.#reachBy(directly, isLate);
+    if (!isLate || performance.now() < this.#detourAt) return direct;
+    const failure = direct.then(() => null, reasonOf);
+    const reason = await Promise.race([failure, delay(PATIENCE_MS, 'it does not answer', { ref: false })]);
+    if (reason === null) return direct;
+    this.#directReason = reason;
+    const other = this.#reachBy(async () => linkOf(await detours.open()), true);
+    try {
+      const first = await Promise.any([direct, other]);
+      const endOther = (client: Client) => client !== first && endClient(client);
+      for (const way of [direct, other]) way.then(endOther, () => {}); // one has won
+      this.#detourFailures = 0;
+      return first;
+    } catch (error) {
+      this.#detourAt = performance.now() + AGAIN.baseMs + backoffDelay(this.#detourFailures, AGAIN);
+      this.#detourFailures += 1;
+      throw new DatabaseAway((error as AggregateError).errors.map(reasonOf).join('; '), error);
+    }
+  }
+
+  #returnLater(): void {
+    clearTimeout(this.#returning);
+    this.#returning = setTimeout(() => void this.#return(), RETURN_MS).unref();
+  }
+
+  /** Takes the direct way as soon as it leads to the server again. What is being asked is answered on the other one. */
+  async #return(): Promise<void> {
+    try {
+      const direct = await this.#reachBy(directly, true);
+      const old = this.#client;
+      if (this.#closed || old === null || !this.detour) return endClient(direct);
+      this.#client = direct;
+      this.#turns = this.#turns.then(() => endClient(old));
+    } catch (error) {
+      this.#directReason = reasonOf(error);
+      if (this.detour && !this.#closed) this.#returnLater();
+    }
+  }
+
+  /**
+   * The first of its hosts that serves, and that can be written to.
+   * @param mustWrite whether that is asked of the only one, too @throws {DatabaseAway} with what the last one said
+   */
+  async #reachBy(open: () => Promise<Link>, mustWrite: boolean): Promise<Client> {
     let last: unknown;
     try {
       const { urls, sslMode, files } = parsePostgresUrl(this.url);
@@ -197,7 +337,7 @@ export class PostgresConnection {
       for (const url of urls) {
         for (const ssl of waysOf(sslMode, pems)) {
           try {
-            return await this.#connectTo(url, ssl, urls.length > 1);
+            return await this.#connectTo(await open(), url, ssl, mustWrite || urls.length > 1);
           } catch (error) {
             last = error;
           }
@@ -209,21 +349,25 @@ export class PostgresConnection {
     throw new DatabaseAway(messageOf(last).replace(ADVICE_OF_NODE, '; set sslrootcert to its authority'), last);
   }
 
-  async #connectTo(connectionString: string, ssl: ConnectionOptions | false, mustWrite: boolean): Promise<Client> {
+  async #connectTo(
+    link: Link,
+    connectionString: string,
+    ssl: ConnectionOptions | false,
+    mustWrite: boolean,
+  ): Promise<Client> {
     const { default: pg } = await import('pg');
-    const socket = new Socket();
     const client = new pg.Client({
-      ...{ connectionString, ssl, keepAlive: true, pipeline: true, stream: () => socket },
+      ...{ connectionString, ssl, keepAlive: true, pipeline: true, stream: () => link.socket },
       ...{ application_name: 'device-agent gateway', connectionTimeoutMillis: CONNECT_MS },
     });
-    this.#sockets.set(client, socket);
+    this.#links.set(client, link);
     client.on('error', () => this.#drop(client));
     client.on('end', () => this.#drop(client));
     await client.connect();
     try {
       if (mustWrite && !(await isWritable(client))) throw new Error('the server can only be read');
     } catch (error) {
-      void client.end().catch(() => {}); // broken already
+      endClient(client);
       throw error;
     }
     return client;
@@ -232,8 +376,27 @@ export class PostgresConnection {
   #drop(client: Client): void {
     if (this.#client !== client) return;
     this.#client = null;
-    void client.end().catch(() => {}); // broken already
+    endClient(client);
   }
+}
+
+const directly = async (): Promise<Link> => ({ socket: new Socket(), through: null });
+
+/** `pg` connects what it is given; that leads to the server already. */
+function linkOf({ stream, through }: Detour): Link {
+  const connected = () => {
+    process.nextTick(() => stream.emit('connect'));
+    return stream;
+  };
+  return { socket: Object.assign(stream, { connect: connected }), through };
+}
+
+function reasonOf(error: unknown): string {
+  return error instanceof DatabaseAway ? error.reason : messageOf(error);
+}
+
+function endClient(client: Client): void {
+  void client.end().catch(() => {}); // broken already
 }
 
 /** Whether the server has said that a statement has failed: its transaction has changed nothing. */

@@ -1,9 +1,10 @@
 import { randomUUID } from 'node:crypto';
+import type { Socket } from 'node:net';
 import { OperatorError } from '../../../lib/errors.ts';
 import { ownCommand } from '../../../lib/process/own-command.ts';
 import { DatabaseAway } from '../sql/database-problems.ts';
 import type { RowText } from './incoming-rows.ts';
-import { type Ask, PostgresConnection, QUERY_MS } from './postgres-connection.ts';
+import { type Ask, type Detours, PostgresConnection, QUERY_MS } from './postgres-connection.ts';
 import { type Commit, commitId, type Kept, SQL_COMMIT_ID } from './replica-past.ts';
 import {
   PART_OF_ROW,
@@ -162,6 +163,21 @@ export class Postgres {
   /** @param url `postgres://user:password@host:port/database`, with libpq's parameters such as `sslmode` */
   constructor(url: string) {
     this.#connection = new PostgresConnection(url);
+  }
+
+  /** See {@link PostgresConnection.detourBy}. */
+  detourBy(detours: Detours): void {
+    this.#connection.detourBy(detours);
+  }
+
+  /** See {@link PostgresConnection.detour}. */
+  get detour(): PostgresConnection['detour'] {
+    return this.#connection.detour;
+  }
+
+  /** See {@link PostgresConnection.dial}. */
+  dial(): Promise<Socket> {
+    return this.#connection.dial();
   }
 
   /**

@@ -22,6 +22,8 @@ const BEHIND_MS = 2_000;
 const UNWRITABLE_MS = 1_000;
 /** For so long, a gateway may be silent for a copy of an older state. */
 const COPY_MS = 1_000;
+/** A copy that has been compared with the shared database so long ago may lack something. */
+const STALE_MS = 2_000;
 /** How often old commits and deletions are forgotten. */
 const FORGET_MS = 3_600_000;
 
@@ -41,6 +43,8 @@ interface SharedWritesOptions {
   position: Position;
   /** Why the shared database could not be used so far; null: it could. */
   away: DatabaseAway | null;
+  /** When the copy was written before it was opened, in Unix milliseconds. */
+  writtenAt: number;
   /** Called when the replica has got rows, before their write resolves. Must not throw. */
   onRows: (rows: readonly Pick<SharedRow, 'tbl' | 'key'>[]) => void;
   /** Called with errors of the replica's engine. */
@@ -113,10 +117,15 @@ export class SharedWrites implements WriteQueue {
   #applying: Promise<void> | null = null;
   /** Why the shared database cannot be used; null: it can. */
   #away: DatabaseAway | null;
+  /** When the copy had everything. */
+  #currentAt = performance.now();
+  /** The gateway through which the shared database is reached; null: it is on the direct way. */
+  #through: string | null = null;
 
   constructor(private readonly options: SharedWritesOptions) {
     this.#position = options.position;
     this.#away = options.away;
+    if (this.#away) this.#currentAt -= Math.max(0, Date.now() - options.writtenAt);
     if (this.#away) this.#logAway(this.#away);
   }
 
@@ -132,6 +141,17 @@ export class SharedWrites implements WriteQueue {
     if (this.#away) return this.#away.reason;
     const isBehindLong = this.#behindSince !== null && performance.now() - this.#behindSince > BEHIND_MS;
     return isBehindLong ? stillBehind().reason : null;
+  }
+
+  /** The way to the shared database through another gateway; null: it is direct, or there is none. */
+  get detour(): Postgres['detour'] {
+    return this.#away ? null : this.options.postgres.detour;
+  }
+
+  /** How old the copy may be, in seconds; null: it is current. */
+  get staleSeconds(): number | null {
+    const ms = performance.now() - this.#currentAt;
+    return ms < STALE_MS ? null : Math.round(ms / 1000);
   }
 
   /** Identifies this gateway among those that use the shared database. */
@@ -391,9 +411,11 @@ export class SharedWrites implements WriteQueue {
   /** @returns whether there is more to fetch */
   async #catchUp(): Promise<boolean> {
     if (this.#applying) return false;
+    const askedAt = performance.now();
     const step = await this.options.catchUp.step(this.#position);
     if (step.kind === 'few') await this.#apply(step.rows, step.position);
     if (step.kind === 'few' || step.kind === 'current') {
+      this.#currentAt = askedAt;
       this.#behindSince = null;
       this.#isOfAnother = false;
     } else this.#behindSince ??= performance.now();
@@ -483,6 +505,7 @@ export class SharedWrites implements WriteQueue {
       const answer = await question;
       if (this.#away) log.info('shared database answers again');
       this.#away = null;
+      this.#logWay();
       return answer;
     } catch (error) {
       if (error instanceof DatabaseAway) {
@@ -491,6 +514,15 @@ export class SharedWrites implements WriteQueue {
       }
       throw error;
     }
+  }
+
+  #logWay(): void {
+    const { log, postgres } = this.options;
+    const { through = null, reason } = postgres.detour ?? {};
+    if (through === this.#through) return;
+    this.#through = through;
+    if (through === null) log.info('shared database reached directly again');
+    else log.warn({ address: through, reason }, 'shared database reached through another gateway');
   }
 
   #logAway({ reason }: DatabaseAway): void {

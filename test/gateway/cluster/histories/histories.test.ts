@@ -97,6 +97,18 @@ const FAULTS: Record<string, Fault> = {
     database.speak();
     database.cut();
   },
+  /** The others reach the database, and it: what is revoked through them must not be accepted there. */
+  cutOff: async (histories, node) => {
+    const { database } = node;
+    const answers = histories.random() < 0.5;
+    if (answers) await database.refuse();
+    else database.silence();
+    await histories.revoke(some(histories.others(node), histories.random));
+    await histories.pause(1_500);
+    if (answers) await database.listen();
+    else database.speak();
+    database.cut();
+  },
   linkCut: async (histories, { link }) => {
     link.cut();
     await histories.pause(400);
@@ -290,6 +302,10 @@ class Histories {
     return this.random() < 0.2 ? delay(PERIODS.expiredMs + 500) : this.pause(1_500);
   }
 
+  others(node: HistoryNode): readonly HistoryNode[] {
+    return this.cluster.nodes.filter((each) => each !== node);
+  }
+
   /** Waits until each name is served at all gateways for the agents that have it, and for nobody else. */
   async settled(): Promise<void> {
     this.#writes.isPaused = true;
@@ -347,7 +363,7 @@ class Histories {
     await this.settled();
     const credentials = await this.#newCredentials();
     const revoked = this.#all.map((history, at) => history.revoke(node, credentials[at] as Credential));
-    for (const status of await Promise.all(revoked)) expect(status, this.#what).toBe(204);
+    for (const result of await Promise.all(revoked)) expect(result, this.#what).toEqual({ status: 204, accepts: [] });
   }
 
   #newCredentials(): Promise<Credential[]> {
@@ -411,15 +427,20 @@ class History {
    * Revokes one of its authtokens.
    *
    * @param next takes its place
-   * @returns the status of the answer; null: there was none
+   * @returns the status of the answer, and the gateways that still accept it
    */
-  async revoke(node: HistoryNode, next: Credential): Promise<number | null> {
+  async revoke(node: HistoryNode, next: Credential): Promise<{ status: number | null; accepts: readonly string[] }> {
     const at = this.#random() < 0.5 ? 0 : 1;
     const credential = this.#credentials[at] as Credential;
     this.#credentials[at] = next;
     const status = await this.cluster.revoke(credential, node);
     this.record.revoked(credential.id);
-    return status;
+    const tried = this.cluster.nodes.map(async (each) => {
+      const agent = await HistoryAgent.open(each, credential, this.record);
+      agent?.leave();
+      return agent ? [each.name] : [];
+    });
+    return { status, accepts: (await Promise.all(tried)).flat() };
   }
 
   /** An agent opens a session, binds a name, gives one up, or leaves. */
