@@ -97,6 +97,15 @@ export class FailingDisk {
   }
 }
 
+/** Appends pieces to a file until the disk is full. */
+function fillUp(file: string, bytes: number): void {
+  try {
+    for (;;) appendFileSync(file, Buffer.alloc(bytes, 1));
+  } catch (error) {
+    if (!hasErrno(error, 'ENOSPC')) throw error;
+  }
+}
+
 /** A separate disk, which is removed after the test. */
 export class Disk {
   private constructor(readonly path: string) {}
@@ -110,6 +119,15 @@ export class Disk {
       rmSync(path, { recursive: true, force: true });
     });
     return new Disk(path);
+  }
+
+  /** Fills the disk. @returns what frees it again */
+  fill(): () => void {
+    const filler = join(this.path, 'filler');
+    // Pieces as small as a page: less is left than anything needs.
+    fillUp(filler, 1 << 20);
+    fillUp(filler, 4096);
+    return () => rmSync(filler);
   }
 
   /** Remounts the disk: read-only, like the kernel after a failure, or writable, like an operator. */

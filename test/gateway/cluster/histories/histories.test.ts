@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { expect, it } from 'vitest';
 import type { GatewayOptions } from '../../../../src/gateway/gateway-options.ts';
 import type { PublicClient } from '../../../faults/public-client.ts';
-import { NO_FAILING_DISK } from '../../../support/disk.ts';
+import { NO_MOUNT } from '../../../support/disk.ts';
 import { NO_POSTGRES } from '../../../support/postgres-server.ts';
 import { unless } from '../../../support/requirements.ts';
 import { seeded } from '../../../support/seeded.ts';
@@ -147,12 +147,12 @@ const FAULTS: Record<string, Fault> = {
     await node.restart();
     await histories.say(SET_ASIDE, [node]);
   },
-  ...(NO_FAILING_DISK === null && {
+  ...(NO_MOUNT === null && {
     diskFull: async (histories: Histories, node: HistoryNode) => {
       // Its log is short then, and has no room of its own.
       await node.kill('SIGTERM');
       await node.restart();
-      const free = node.disk?.fillTo(0);
+      const free = node.disk?.fill();
       await node.endsItself(DISK_FULL);
       await node.restart();
       await histories.pauseLongly();

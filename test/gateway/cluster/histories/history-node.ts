@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import Libsql from 'libsql';
 import type { GatewayOptions } from '../../../../src/gateway/gateway-options.ts';
 import { Replica } from '../../../../src/gateway/store/shared/replica.ts';
-import { FailingDisk, NO_FAILING_DISK } from '../../../support/disk.ts';
+import { Disk, NO_MOUNT } from '../../../support/disk.ts';
 import { FlakyProxy } from '../../../support/flaky-proxy.ts';
 import { freePorts } from '../../../support/free-ports.ts';
 import { temporaryFolder } from '../../../support/temporary-folder.ts';
@@ -36,7 +36,7 @@ export class HistoryNode {
     /** Between the other gateways and it. */
     readonly link: FlakyProxy,
     /** Has its DATA_DIR; null where this machine can have none. */
-    readonly disk: FailingDisk | null,
+    readonly disk: Disk | null,
   ) {
     database.watch = () => this.commitCut.watch();
   }
@@ -45,7 +45,7 @@ export class HistoryNode {
     const { first } = await freePorts(3);
     const database = await FlakyProxy.start(databaseAddress);
     const link = await FlakyProxy.start(`127.0.0.1:${first}`);
-    const disk = NO_FAILING_DISK === null ? FailingDisk.mount() : null;
+    const disk = NO_MOUNT === null ? Disk.mount('size=32m') : null;
     const options = {
       ...{
         dataDir: disk?.path ?? temporaryFolder(),
