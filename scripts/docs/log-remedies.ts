@@ -8,6 +8,8 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'shared database reached through another gateway':
     'check the network between this gateway and PostgreSQL; [everything works](cluster.md#cut-off) meanwhile',
   'other gateways not recorded': 'check the disk',
+  'recorded addresses of other gateways unreadable':
+    'check the disk; until PostgreSQL answers directly, this gateway finds no other one that reaches it',
   'changes of the shared database not applied': 'check the disk; report it as a bug when it repeats',
   "certificates of the gateway's own names not renewed":
     'set `GATEWAY_ACME_DIRECTORY` as before; `GATEWAY_ACME_OWN_NAMES=none` deletes them',

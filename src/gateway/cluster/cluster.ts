@@ -90,7 +90,7 @@ export class Cluster {
     const { database, cloudEndpoints } = store;
     database.catchUp = () => this.#catchUp();
     this.nodes = new Nodes(shared.node, options.periods);
-    this.#others = readOthers(options.folder);
+    this.#others = readOthers(options.folder, options.log);
     this.rows = new OnlineRows(database, shared.node, {
       change: (row, isThere) => {
         if (isThere) this.nodes.rowApplied(row.node);

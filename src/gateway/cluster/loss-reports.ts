@@ -22,7 +22,7 @@ interface LossReportsOptions {
 }
 
 /**
- * Says what the shared database has lost, once for all gateways: each of them writes down what it knows, and the primary node
+ * Says what the shared database has lost, once for all gateways: each of them records what it has found, and the primary node
  * records it in the audit log when all have done so.
  */
 export class LossReports {
@@ -41,7 +41,7 @@ export class LossReports {
     return shared.hasUnsaidLoss || (lost !== null && lost.recorded < lost.commits);
   }
 
-  /** Writes down what this gateway knows of a loss; rejects as {@link Database.write} does. */
+  /** Records a loss as this gateway has found it; rejects as {@link Database.write} does. */
   async report(loss: Loss): Promise<void> {
     const { store, nodes } = this.options;
     const { database, eventDeliveries } = store;

@@ -83,7 +83,7 @@ export class DatabasePassages {
       secured.write(this.tickets.proofOf('server', secured));
       pipeBoth(secured, server);
     } catch {
-      // The other node tries again, or another one: it logs that it is cut off.
+      // The other node logs that it is cut off; when the database fails here, this one says so itself.
       secured.destroy();
     }
   }

@@ -1,6 +1,7 @@
 import { existsSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { z } from 'zod';
+import { hasErrno } from '../../../lib/errors.ts';
 import { createDurablySync, explainUnwritable, writeDurably } from '../../../lib/files/durable-write.ts';
 import type { Log } from '../../../lib/log/log.ts';
 import type { Origin } from './replica.ts';
@@ -44,11 +45,13 @@ export async function noteOrigin(folder: string, origin: Origin | null, log: Log
 }
 
 /** The other gateways that were known when the last process ended. */
-export function readOthers(folder: string): OtherGateways {
+export function readOthers(folder: string, log: Log): OtherGateways {
   try {
     return OthersText.parse(JSON.parse(readFileSync(join(folder, OTHERS_FILE), 'utf8')));
-  } catch {
-    return []; // they are known once the shared database answers
+  } catch (err) {
+    // They are known once the shared database answers.
+    if (!hasErrno(err, 'ENOENT')) log.warn({ err }, 'recorded addresses of other gateways unreadable');
+    return [];
   }
 }
 

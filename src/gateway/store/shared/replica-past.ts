@@ -58,7 +58,7 @@ export function sinceOf({ since }: Loss): string | null {
 export const SQL_COMMIT_ID = `left(batch, ${ID_LENGTH})`;
 
 /**
- * The last commits of the shared database that a copy knows of, without gaps, and what was lost of them: an older state does
+ * The last commits of the shared database that a copy has seen, without gaps, and which of them were lost: an older state does
  * not say what it lacks.
  */
 export class ReplicaPast {

@@ -220,8 +220,8 @@ export class Database {
   }
 
   /**
-   * The newest event that a shared database has kept when it lost commits the last time; null: it has lost none that this replica
-   * knows of, or that is not known.
+   * The newest event that a shared database has kept when it lost commits the last time; null: this replica has found no loss, or
+   * not which event that is.
    */
   get keptEvent(): string | null {
     if (this.get('SELECT 1 FROM sqlite_master WHERE name = ?', [LOSS_TABLE]) === null) return null;
