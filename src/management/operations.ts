@@ -51,6 +51,8 @@ export interface Operation<
   itemPrefix?: string;
   /** Further query parameters of a list. */
   filters?: z.ZodObject;
+  /** What a list is of all of. */
+  resource?: ReadableResource;
 }
 
 /** Where an operation's path begins, and the ids below it. */
@@ -80,17 +82,23 @@ function at({ path, idPrefix }: Collection, below: string): Collection {
 }
 
 /** The operations of a read-only resource. */
-function readable<A extends z.ZodType>(resource: ReadableResource<A>) {
-  const { name, answer, listKey } = resource;
-  const list: Operation<null, A> = { ...get(resource, '', `List every ${name}, newest first`, answer), listKey };
+function readable<R extends ReadableResource>(resource: R) {
+  const { name, listKey } = resource;
+  const answer: R['answer'] = resource.answer;
+  const list = { ...get(resource, '', `List every ${name}, newest first`, answer), listKey, resource };
   return { get: get(resource, '/{id}', `Get one ${name}`, answer), list };
 }
 
 /** The five operations of a resource. */
-function writable<C extends z.ZodType, U extends z.ZodType, A extends z.ZodType>(resource: Resource<C, U, A>) {
-  const { name, answer } = resource;
-  const create = change('POST', resource, '', `Create a new ${name}`, resource.create, answer);
-  const update = change('PATCH', resource, '/{id}', updating(name), resource.update, answer);
+function writable<R extends Resource>(resource: R) {
+  const { name } = resource;
+  const [sent, changes, answer]: [R['create'], R['update'], R['answer']] = [
+    resource.create,
+    resource.update,
+    resource.answer,
+  ];
+  const create = change('POST', resource, '', `Create a new ${name}`, sent, answer);
+  const update = change('PATCH', resource, '/{id}', updating(name), changes, answer);
   return { create, ...readable(resource), update, delete: remove(resource, '/{id}', `Delete one ${name}`) };
 }
 
@@ -279,6 +287,22 @@ export const OPERATIONS = {
     update: sessionAction('update'),
   },
 };
+
+type ListedIn<Family> = Family extends { list: { resource: infer R } } ? R : never;
+
+/** The resources that the API lists, by the names of their families. */
+export type Resources = {
+  [Name in keyof typeof OPERATIONS as ListedIn<(typeof OPERATIONS)[Name]> extends never ? never : Name]: ListedIn<
+    (typeof OPERATIONS)[Name]
+  >;
+};
+
+/** Every resource that the API lists, by the name of its family. */
+export const RESOURCES = Object.fromEntries(
+  Object.entries<Record<string, Operation>>(OPERATIONS).flatMap(([family, { list }]) =>
+    list?.resource ? [[family, list.resource]] : [],
+  ),
+) as Resources;
 
 /** All operations with their ids, for example `botUsers.create`. */
 export function allOperations(): { id: string; family: string; operation: Operation }[] {

@@ -73,7 +73,7 @@ export class AuthtokenAcl {
   #refuseAddress(credentialId: string, address: string): Refusal | null {
     const host = `${tcpHost(this.domains.baseDomain)}:`;
     const port = address.startsWith(host) ? Number(address.slice(host.length)) : 0;
-    const owner = this.store.reservedAddrs.byPort(port)?.owner_id ?? null;
+    const owner = this.store.tcpPorts.ownerOf(port);
     if (owner === null || this.store.credentials.get(credentialId)?.owner_id === owner) return null;
     return { code: 308, text: `the address ${address} is reserved for another owner` };
   }

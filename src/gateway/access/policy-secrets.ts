@@ -18,7 +18,7 @@ export function policySecrets({
   return (readerId, vaultName, name) => {
     // The database refuses it. An expression can make it of what a client sends.
     if (vaultName.includes('\0') || name.includes('\0')) return null;
-    const vault = vaults.byName(vaultName);
+    const vault = vaults.by('name', vaultName);
     if (vault === null) return null;
     if (readerId.startsWith(credentials.idPrefix)) {
       const owner = authtokens.get(readerId)?.owner_id ?? null;

@@ -52,10 +52,10 @@ export function strictRouter(): Router {
   return Router({ strict: true, caseSensitive: true });
 }
 
-/** The routes of a family of operations. */
-export function operationRouter<Family extends Readonly<Record<string, Operation>>>(
-  family: Family,
-  actions: ActionsOf<NoInfer<Family>>,
+/** The routes of a family of operations. @param actions {@link ActionsOf} the family */
+export function operationRouter(
+  family: Readonly<Record<string, Operation>>,
+  actions: object,
   guards: Guards,
   context: Pick<ApiContext, 'store' | 'links'>,
 ): Router {
@@ -63,8 +63,8 @@ export function operationRouter<Family extends Readonly<Record<string, Operation
   for (const [name, operation] of Object.entries(family)) {
     const { method, path, body, listKey } = operation;
     const guard = listKey !== null ? guards.list : body ? guards.withBody : guards.plain;
-    // Its type was checked above, operation by operation.
-    const action = actions[name] as (...input: unknown[]) => unknown;
+    // Its type was checked where the actions are, operation by operation.
+    const action = actions[name as keyof typeof actions] as (...input: unknown[]) => unknown;
     const handler =
       listKey === null ? perform(operation, action, context) : list(operation, listKey, action, context.links);
     router

@@ -2,6 +2,8 @@ import { createHmac } from 'node:crypto';
 import { brotliCompressSync, brotliDecompressSync, constants } from 'node:zlib';
 import type { IdSource } from '../../lib/ids.ts';
 import type { SecretsBox } from '../../lib/secrets-box.ts';
+import { RESOURCES } from '../../management/operations.ts';
+import type { ReadableResource } from '../../management/resources/resource.ts';
 import type { CloudEndpointRow } from './cloud-endpoints.ts';
 import type { Caller, Database, RowChange } from './sql/database.ts';
 import { blob, END, json, nullable, type RowOf, Table, text } from './sql/table.ts';
@@ -54,39 +56,21 @@ export type AuditFilter = { readonly [Name in keyof typeof CONDITIONS]?: string 
  * note it.
  */
 const NAMES: Readonly<Record<string, string>> = {
+  ...Object.fromEntries(
+    Object.values<ReadableResource>(RESOURCES).flatMap(({ table, eventName }) =>
+      eventName === null ? [] : [[table, eventName]],
+    ),
+  ),
   agent_commands: 'agent_command',
-  api_keys: 'api_key',
-  bot_users: 'bot_user',
   bound_policies: 'endpoint_policy',
-  certificate_authorities: 'certificate_authority',
-  cloud_endpoints: 'endpoint',
-  credentials: 'tunnel_credential',
   dashboard_sessions: 'dashboard_session',
   database: 'database',
-  devices: 'device',
   ended_sign_ins: 'ended_sign_ins',
-  endpoint_configurations: 'endpoint_configuration',
-  enrolment_keys: 'enrolment_key',
-  event_destinations: 'event_destination',
-  event_subscriptions: 'event_subscription',
   gateways: 'gateway',
-  http_response_backends: 'http_response_backend',
-  ip_policies: 'ip_policy',
-  ip_policy_rules: 'ip_policy_rule',
-  ip_restrictions: 'ip_restriction',
   passkeys: 'passkey',
-  people: 'person',
   person_links: 'person_link',
   refused_events: 'refused_event',
-  reserved_addrs: 'tcp_address',
-  reserved_domains: 'domain',
-  share_links: 'share_link',
   site_names: 'site_name',
-  tls_certificates: 'tls_certificate',
-  tls_edges: 'tls_edge',
-  tunnel_group_backends: 'tunnel_group_backend',
-  vault_secrets: 'secret',
-  vaults: 'vault',
 };
 
 /** All types of events about changes. */

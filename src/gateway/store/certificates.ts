@@ -55,9 +55,13 @@ export class TlsCertificates extends Table<typeof certificateColumns> {
   }
 
   insertWithKey(row: Omit<TlsCertificateRow, 'private_key'>, privateKeyPem: string): TlsCertificateRow {
-    const full = { ...row, private_key: this.#box.seal(privateKeyPem, row.id) };
+    const full = { ...row, private_key: this.seal(privateKeyPem, row.id) };
     this.insert(full);
     return full;
+  }
+
+  seal(privateKeyPem: string, id: string): Buffer {
+    return this.#box.seal(privateKeyPem, id);
   }
 
   /** Deletes an automatic certificate that its domain no longer uses; uploaded certificates stay. */

@@ -1,6 +1,6 @@
 import { coveringNames } from '../endpoints/domain-names.ts';
 import type { Database } from './sql/database.ts';
-import { annotatedColumns, json, nullable, type RowOf, Table, text } from './sql/table.ts';
+import { json, nullable, type RowOf, Table, text } from './sql/table.ts';
 
 export interface CertificatePolicy {
   authority: string;
@@ -145,14 +145,3 @@ export class ReservedDomains extends ManagedDomains<typeof domainColumns> {
     return rows.sort((a, b) => order(a) - order(b));
   }
 }
-
-const configurationColumns = {
-  ...annotatedColumns,
-  type: text,
-};
-
-export type EndpointConfigurationRow = RowOf<typeof configurationColumns>;
-
-/** Endpoint configurations, which reserved domains refer to. */
-export const endpointConfigurations = (database: Database) =>
-  new Table(database, 'endpoint_configurations', configurationColumns);

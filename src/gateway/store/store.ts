@@ -1,7 +1,10 @@
 import { existsSync } from 'node:fs';
+import type { z } from 'zod';
 import { hasErrno, OperatorError } from '../../lib/errors.ts';
 import { createIdSource, type IdSource, ksuidOf } from '../../lib/ids.ts';
 import type { SecretsBox } from '../../lib/secrets-box.ts';
+import { RESOURCES, type Resources } from '../../management/operations.ts';
+import type { ReadableResource } from '../../management/resources/resource.ts';
 import type { PortMemory } from '../endpoints/tcp-port-allocator.ts';
 import { apiKeys, BotUsers, Credentials } from './accounts.ts';
 import { AuditLog } from './audit-log.ts';
@@ -9,19 +12,19 @@ import { BoundPolicies } from './bound-policies.ts';
 import { certificateAuthorities, TlsCertificates } from './certificates.ts';
 import { CloudEndpoints } from './cloud-endpoints.ts';
 import { Devices, EnrolmentKeys, SiteNames } from './devices.ts';
-import { endpointConfigurations, OwnDomains, ReservedDomains } from './domains.ts';
+import { OwnDomains, ReservedDomains } from './domains.ts';
 import { ActivityEvents, EventDeliveries, EventDestinations, EventSubscriptions } from './events.ts';
-import { IpRestrictions, ipPolicies, ipPolicyRules } from './ip-policies.ts';
+import { IpRestrictions, ipPolicyRules } from './ip-policies.ts';
 import { FamiliarNetworks, Passkeys, People, PersonLinks } from './people.ts';
 import { RefusedEvents } from './refused-events.ts';
-import { ReservedAddrs } from './reserved-addrs.ts';
 import { ShareLinks } from './share-links.ts';
 import { ApplicationSessions, ApplicationUsers, EndedSignIns } from './sign-ins.ts';
 import { Database } from './sql/database.ts';
 import { DatabaseUnwritable, isFull } from './sql/database-problems.ts';
 import type { OlderSchema } from './sql/migrations.ts';
-import { httpResponseBackends, TlsEdges, tunnelGroupBackends } from './tls-edges.ts';
-import { VaultSecrets, Vaults } from './vaults.ts';
+import { type ColumnsOf, columnsOf, Table } from './sql/table.ts';
+import { TlsEdges, tunnelGroupBackends } from './tls-edges.ts';
+import { VaultSecrets } from './vaults.ts';
 
 export interface Store extends ReturnType<typeof createTables> {
   auditLog: AuditLog;
@@ -81,6 +84,7 @@ export function storeOn(database: Database, box: SecretsBox, wallClock: () => nu
 function createTables(database: Database, box: SecretsBox) {
   const applicationUsers = new ApplicationUsers(database);
   return {
+    ...rowTables(database),
     activityEvents: new ActivityEvents(database),
     apiKeys: apiKeys(database),
     applicationSessions: new ApplicationSessions(database, applicationUsers),
@@ -91,12 +95,9 @@ function createTables(database: Database, box: SecretsBox) {
     credentials: new Credentials(database),
     devices: new Devices(database),
     endedSignIns: new EndedSignIns(database),
-    endpointConfigurations: endpointConfigurations(database),
     enrolmentKeys: new EnrolmentKeys(database),
     eventDestinations: new EventDestinations(database, box),
     eventSubscriptions: new EventSubscriptions(database),
-    httpResponseBackends: httpResponseBackends(database),
-    ipPolicies: ipPolicies(database),
     ipPolicyRules: ipPolicyRules(database),
     ipRestrictions: new IpRestrictions(database),
     ownDomains: new OwnDomains(database),
@@ -104,15 +105,27 @@ function createTables(database: Database, box: SecretsBox) {
     people: new People(database),
     personLinks: new PersonLinks(database),
     refusedEvents: new RefusedEvents(database),
-    reservedAddrs: new ReservedAddrs(database),
     reservedDomains: new ReservedDomains(database),
     shareLinks: new ShareLinks(database),
     tlsCertificates: new TlsCertificates(database, box),
     tlsEdges: new TlsEdges(database),
     tunnelGroupBackends: tunnelGroupBackends(database),
-    vaults: new Vaults(database),
     vaultSecrets: new VaultSecrets(database, box),
   };
+}
+
+type TableOf<R> = R extends { row: infer Row extends z.ZodObject } ? Table<ColumnsOf<Row>> : never;
+
+/** Tables of resources that say what their rows are, by the names of their families. */
+export type RowTables = {
+  [Name in keyof Resources as TableOf<Resources[Name]> extends never ? never : Name]: TableOf<Resources[Name]>;
+};
+
+function rowTables(database: Database): RowTables {
+  const tables = Object.entries<ReadableResource>(RESOURCES).flatMap(([family, { table, row }]) =>
+    row ? [[family, new Table(database, table, columnsOf(row))]] : [],
+  );
+  return Object.fromEntries(tables) as RowTables;
 }
 
 /** A device whose disk has become read-only, or full, must still come online, with the stored accounts. */
@@ -148,6 +161,12 @@ class UsedTcpPorts implements PortMemory {
     return this.database
       .all<{ port: number }>(`SELECT port FROM reserved_addrs UNION ${cloud}`)
       .map(({ port }) => port);
+  }
+
+  /** The bot user for whom a port is reserved; null: it is not, or for all. */
+  ownerOf(port: number): string | null {
+    const sql = 'SELECT owner_id FROM reserved_addrs WHERE port = ?';
+    return this.database.get<{ owner_id: string | null }>(sql, [port])?.owner_id ?? null;
   }
 
   /** Writes once a day at most: agents reconnect often, and disks wear out. */

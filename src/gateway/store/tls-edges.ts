@@ -1,5 +1,6 @@
+import type { httpResponseBackends } from '../../management/resources/backend.ts';
 import type { Database } from './sql/database.ts';
-import { annotatedColumns, integer, json, nullable, type RowOf, Table, TouchedTable, text } from './sql/table.ts';
+import { annotatedColumns, type ColumnsOf, json, nullable, type RowOf, Table, TouchedTable } from './sql/table.ts';
 
 /** The stored modules of an edge, with the ids that they refer to. */
 export interface EdgeModules {
@@ -88,20 +89,11 @@ function reverseLabels(host: string): string {
   return host.split('.').reverse().join('.');
 }
 
-const httpResponseColumns = {
-  ...annotatedColumns,
-  body: text,
-  headers: nullable(json<Record<string, string>>()),
-  status_code: integer,
-};
+export type HttpResponseBackendRow = RowOf<ColumnsOf<typeof httpResponseBackends.row>>;
+
 const tunnelGroupColumns = { ...annotatedColumns, labels: json<Record<string, string>>() };
 
-export type HttpResponseBackendRow = RowOf<typeof httpResponseColumns>;
 export type TunnelGroupBackendRow = RowOf<typeof tunnelGroupColumns>;
-
-/** Backends that answer every request with one fixed response. */
-export const httpResponseBackends = (database: Database) =>
-  new Table(database, 'http_response_backends', httpResponseColumns);
 
 /** Backends that balance connections over the online tunnels with specific labels. */
 export const tunnelGroupBackends = (database: Database) =>

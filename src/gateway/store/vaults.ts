@@ -1,19 +1,9 @@
 import type { SecretsBox } from '../../lib/secrets-box.ts';
 import type { Database } from './sql/database.ts';
-import { annotatedColumns, blob, nullable, type RowOf, Table, tableOf, text } from './sql/table.ts';
+import { annotatedColumns, blob, nullable, type RowOf, Table, text } from './sql/table.ts';
 
 /** Who made and last changed a row: API keys. */
 const changeColumns = { updated_at: text, created_by: nullable(text), last_updated_by: nullable(text) };
-
-const vaultColumns = { ...annotatedColumns, ...changeColumns, name: text, owner_id: nullable(text) };
-
-export type VaultRow = RowOf<typeof vaultColumns>;
-
-export class Vaults extends tableOf('vaults', vaultColumns) {
-  byName(name: string): VaultRow | null {
-    return this.where('name = ?', [name])[0] ?? null;
-  }
-}
 
 const secretColumns = { ...annotatedColumns, ...changeColumns, name: text, vault_id: text, value: blob };
 

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { COMMON_ANSWER, orNull, Ref, UNKNOWN_ID } from './resource.ts';
+import { COMMON_ANSWER, defineResource, orNull, Ref } from './resource.ts';
 
 const time = z.string().meta({ description: 'RFC 3339, UTC.' });
 
@@ -27,14 +27,15 @@ export interface ApplicationUser extends z.output<typeof ApplicationUser> {
   last_active: string;
 }
 
-export const applicationUsers = {
+export const applicationUsers = defineResource({
   name: 'application user',
   path: '/app/users',
   idPrefix: 'au_',
+  table: 'application_users',
+  eventName: null,
   listKey: 'application_users',
-  unknownIdCode: UNKNOWN_ID,
   answer: ApplicationUser,
-};
+});
 
 const UserAgent = z.object({
   raw: z.string(),
@@ -72,11 +73,12 @@ export interface ApplicationSession extends z.output<typeof ApplicationSession> 
   endpoint: Ref;
 }
 
-export const applicationSessions = {
+export const applicationSessions = defineResource({
   name: 'application session',
   path: '/app/sessions',
   idPrefix: 'as_',
+  table: 'application_sessions',
+  eventName: null,
   listKey: 'application_sessions',
-  unknownIdCode: UNKNOWN_ID,
   answer: ApplicationSession,
-};
+});

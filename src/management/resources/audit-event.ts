@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { refused, WRONG_VALUE } from './refusal.ts';
-import { COMMON_ANSWER, orNull, UNKNOWN_ID } from './resource.ts';
+import { COMMON_ANSWER, defineResource, orNull } from './resource.ts';
 
 const name = z.string().max(100, refused(WRONG_VALUE, 'is longer than 100 characters')).optional();
 const time = z.iso
@@ -54,11 +54,11 @@ export interface AuditEvent extends z.output<typeof AuditEvent> {
   policy_difference?: string | undefined;
 }
 
-export const auditEvents = {
+export const auditEvents = defineResource({
   name: 'audit event',
   path: '/audit_events',
   idPrefix: 'evt_',
-  listKey: 'audit_events',
-  unknownIdCode: UNKNOWN_ID,
+  table: 'audit_log',
+  eventName: null,
   answer: AuditEvent,
-};
+});

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { refused } from './refusal.ts';
-import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, orNull, Ref, text } from './resource.ts';
+import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, defineResource, orNull, Ref, text } from './resource.ts';
 
 const MAX_BODY = 64 * 1024;
 const MAX_HEADERS = 50;
@@ -53,16 +53,18 @@ export interface HttpResponseBackend extends z.output<typeof HttpResponseBackend
   headers: Record<string, string> | null;
 }
 
-export const httpResponseBackends = {
+export const httpResponseBackends = defineResource({
   name: 'HTTP response backend',
   path: '/backends/http_response',
   idPrefix: 'bkdhr_',
+  table: 'http_response_backends',
   listKey: 'backends',
   unknownIdCode: 6514,
   create: HttpResponseBackendCreate,
   update: HttpResponseBackendUpdate,
   answer: HttpResponseBackend,
-};
+  row: HttpResponseBackend,
+});
 
 const MAX_LABELS = 50;
 
@@ -110,13 +112,14 @@ export interface TunnelGroupBackend extends z.output<typeof TunnelGroupBackend> 
   tunnels: Ref[];
 }
 
-export const tunnelGroupBackends = {
+export const tunnelGroupBackends = defineResource({
   name: 'tunnel group backend',
   path: '/backends/tunnel_group',
   idPrefix: 'bkdtg_',
+  table: 'tunnel_group_backends',
   listKey: 'backends',
   unknownIdCode: 6514,
   create: TunnelGroupBackendCreate,
   update: TunnelGroupBackendUpdate,
   answer: TunnelGroupBackend,
-};
+});

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { body, COMMON_ANSWER, text, UNKNOWN_ID } from './resource.ts';
+import { body, COMMON_ANSWER, defineResource, text } from './resource.ts';
 
 const NAME_TOO_LONG = 4110;
 
@@ -27,16 +27,14 @@ export interface BotUser extends z.output<typeof BotUser> {
   active: boolean;
 }
 
-export const botUsers = {
+export const botUsers = defineResource({
   name: 'bot user',
   path: '/bot_users',
   idPrefix: 'bot_',
-  listKey: 'bot_users',
-  unknownIdCode: UNKNOWN_ID,
   create: BotUserCreate,
   update: BotUserUpdate,
   answer: BotUser,
-};
+});
 
 /** The newer name of bot users: the same identities with a different prefix and path. */
 export const serviceUsers = {

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { refused } from './refusal.ts';
-import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, orNull, text, UNKNOWN_ID } from './resource.ts';
+import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, defineResource, orNull, text } from './resource.ts';
 
 const NO_CERTIFICATE = 1922;
 const NO_KEY = 1901;
@@ -52,16 +52,14 @@ export interface TlsCertificate extends z.output<typeof TlsCertificate> {
   issued_at: string | null;
 }
 
-export const tlsCertificates = {
+export const tlsCertificates = defineResource({
   name: 'TLS certificate',
   path: '/tls_certificates',
   idPrefix: 'cert_',
-  listKey: 'tls_certificates',
-  unknownIdCode: UNKNOWN_ID,
   create: TlsCertificateCreate,
   update: TlsCertificateUpdate,
   answer: TlsCertificate,
-};
+});
 
 const NOTHING_SENT = 1919;
 
@@ -94,13 +92,11 @@ export const CertificateAuthority = z.object({
 });
 export interface CertificateAuthority extends z.output<typeof CertificateAuthority> {}
 
-export const certificateAuthorities = {
+export const certificateAuthorities = defineResource({
   name: 'certificate authority',
   path: '/certificate_authorities',
   idPrefix: 'ca_',
-  listKey: 'certificate_authorities',
-  unknownIdCode: UNKNOWN_ID,
   create: CertificateAuthorityCreate,
   update: CertificateAuthorityUpdate,
   answer: CertificateAuthority,
-};
+});

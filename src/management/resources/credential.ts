@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { parseAclRule } from './acl-rule.ts';
 import { refused } from './refusal.ts';
-import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, idOf, orNull, UNKNOWN_ID } from './resource.ts';
+import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, defineResource, idOf, orNull } from './resource.ts';
 
 const MAX_RULES = 100;
 
@@ -50,16 +50,15 @@ export interface Credential extends z.output<typeof Credential> {
   acl: string[] | null;
 }
 
-export const credentials = {
+export const credentials = defineResource({
   name: 'credential',
   path: '/credentials',
   idPrefix: 'cr_',
-  listKey: 'credentials',
-  unknownIdCode: UNKNOWN_ID,
+  eventName: 'tunnel_credential',
   create: CredentialCreate,
   update: CredentialUpdate,
   answer: Credential,
-};
+});
 
 export const ApiKeyCreate = body({ ...annotations(604, 605), owner_id: ownerId.optional() });
 export interface ApiKeyCreate extends z.input<typeof ApiKeyCreate> {
@@ -81,13 +80,12 @@ export interface ApiKey extends z.output<typeof ApiKey> {
   token: string | null;
 }
 
-export const apiKeys = {
+export const apiKeys = defineResource({
   name: 'API key',
   path: '/api_keys',
   idPrefix: 'ak_',
   listKey: 'keys',
-  unknownIdCode: UNKNOWN_ID,
   create: ApiKeyCreate,
   update: ApiKeyUpdate,
   answer: ApiKey,
-};
+});

@@ -1,7 +1,16 @@
 import { z } from 'zod';
 import { deviceLabels } from './enrolment.ts';
 import { type Refusal, WRONG_VALUE } from './refusal.ts';
-import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, orNull, parsed, Ref, UNKNOWN_ID } from './resource.ts';
+import {
+  ANNOTATIONS_ANSWER,
+  annotations,
+  body,
+  COMMON_ANSWER,
+  defineResource,
+  orNull,
+  parsed,
+  Ref,
+} from './resource.ts';
 
 /** Leaves room for a label before it: `camera-<name>` is one label of at most 63 characters. */
 export const LONGEST_NAME = 40;
@@ -119,12 +128,10 @@ export interface Device extends z.output<typeof Device> {
   history: z.output<typeof DeviceEvent>[];
 }
 
-export const devices = {
+export const devices = defineResource({
   name: 'device',
   path: '/devices',
   idPrefix: 'dev_',
-  listKey: 'devices',
-  unknownIdCode: UNKNOWN_ID,
   update: DeviceUpdate,
   answer: Device,
-};
+});

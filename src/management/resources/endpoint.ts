@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { refused } from './refusal.ts';
-import { annotations, body, DeviceRef, Ref, UNKNOWN_ID } from './resource.ts';
+import { annotations, body, DeviceRef, defineResource, Ref } from './resource.ts';
 
 const url = z.string(refused(18015, 'is missing or not a string')).max(1024, refused(18001, 'is too long'));
 const trafficPolicy = z.string(refused(18011, 'is missing or not a string'));
@@ -103,13 +103,12 @@ export interface Endpoint extends z.output<typeof Endpoint> {
   policy_warnings?: string[] | undefined;
 }
 
-export const endpoints = {
+export const endpoints = defineResource({
   name: 'endpoint',
   path: '/endpoints',
   idPrefix: 'ep_',
-  listKey: 'endpoints',
-  unknownIdCode: UNKNOWN_ID,
+  table: 'cloud_endpoints',
   create: EndpointCreate,
   update: EndpointUpdate,
   answer: Endpoint,
-};
+});

@@ -3,7 +3,16 @@ import { parsePortRange } from '../../lib/network/port-range.ts';
 import { ownerId } from './credential.ts';
 import { parseHostname } from './hostname.ts';
 import { type Refusal, refused, WRONG_VALUE } from './refusal.ts';
-import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, orNull, parsed, text, UNKNOWN_ID } from './resource.ts';
+import {
+  ANNOTATIONS_ANSWER,
+  annotations,
+  body,
+  COMMON_ANSWER,
+  defineResource,
+  orNull,
+  parsed,
+  text,
+} from './resource.ts';
 
 const MAX_LABELS = 20;
 
@@ -117,16 +126,14 @@ export interface EnrolmentKey extends z.output<typeof EnrolmentKey> {
   revoked_at: string | null;
 }
 
-export const enrolmentKeys = {
+export const enrolmentKeys = defineResource({
   name: 'enrolment key',
   path: '/enrolment_keys',
   idPrefix: 'ek_',
-  listKey: 'enrolment_keys',
-  unknownIdCode: UNKNOWN_ID,
   create: EnrolmentKeyCreate,
   update: EnrolmentKeyUpdate,
   answer: EnrolmentKey,
-};
+});
 
 /** Where devices enrol, on the host of the management API; needs no API key. */
 export const ENROLMENTS_PATH = '/enrolments';

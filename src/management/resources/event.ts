@@ -6,6 +6,7 @@ import {
   areDistinct,
   body,
   COMMON_ANSWER,
+  defineResource,
   idOf,
   orNull,
   Ref,
@@ -71,16 +72,15 @@ export const EventSubscription = z.object({
 });
 export interface EventSubscription extends z.output<typeof EventSubscription> {}
 
-export const eventSubscriptions = {
+export const eventSubscriptions = defineResource({
   name: 'event subscription',
   path: '/event_subscriptions',
   idPrefix: 'esb_',
-  listKey: 'event_subscriptions',
   unknownIdCode: 5123,
   create: EventSubscriptionCreate,
   update: EventSubscriptionUpdate,
   answer: EventSubscription,
-};
+});
 
 const NO_TARGET = 5100;
 const URL_BYTES = 2048;
@@ -214,16 +214,15 @@ export interface EventDestination extends z.output<typeof EventDestination> {
   delivery?: z.output<typeof EventDelivery> | undefined;
 }
 
-export const eventDestinations = {
+export const eventDestinations = defineResource({
   name: 'event destination',
   path: '/event_destinations',
   idPrefix: 'ed_',
-  listKey: 'event_destinations',
   unknownIdCode: 5103,
   create: EventDestinationCreate,
   update: EventDestinationUpdate,
   answer: EventDestination,
-};
+});
 
 /** An event that a destination has refused, and that was passed over. */
 export const RefusedEvent = z.object({

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { parseCidr } from '../../lib/network/ip-address.ts';
 import { type Refusal, refused } from './refusal.ts';
-import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, idOf, parsed, Ref, UNKNOWN_ID } from './resource.ts';
+import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, defineResource, idOf, parsed, Ref } from './resource.ts';
 
 export const IpPolicyCreate = body(annotations());
 export interface IpPolicyCreate extends z.input<typeof IpPolicyCreate> {}
@@ -13,16 +13,16 @@ export interface IpPolicyUpdate extends IpPolicyCreate {}
 export const IpPolicy = z.object({ ...COMMON_ANSWER, ...ANNOTATIONS_ANSWER });
 export interface IpPolicy extends z.output<typeof IpPolicy> {}
 
-export const ipPolicies = {
+export const ipPolicies = defineResource({
   name: 'IP policy',
   path: '/ip_policies',
   idPrefix: 'ipp_',
-  listKey: 'ip_policies',
   unknownIdCode: 1402,
   create: IpPolicyCreate,
   update: IpPolicyUpdate,
   answer: IpPolicy,
-};
+  row: IpPolicy,
+});
 
 const MISSING = 1405;
 const RANGE_PATTERN = /^[0-9A-Fa-f:.]+\/\d{1,3}$/;
@@ -70,16 +70,15 @@ export const IpPolicyRule = z.object({
 });
 export interface IpPolicyRule extends z.output<typeof IpPolicyRule> {}
 
-export const ipPolicyRules = {
+export const ipPolicyRules = defineResource({
   name: 'IP policy rule',
   path: '/ip_policy_rules',
   idPrefix: 'ipr_',
-  listKey: 'ip_policy_rules',
   unknownIdCode: 1404,
   create: IpPolicyRuleCreate,
   update: IpPolicyRuleUpdate,
   answer: IpPolicyRule,
-};
+});
 
 const TYPES = ['dashboard', 'api', 'agent', 'endpoints'] as const;
 export type IpRestrictionType = (typeof TYPES)[number];
@@ -122,13 +121,11 @@ export const IpRestriction = z.object({
 });
 export interface IpRestriction extends z.output<typeof IpRestriction> {}
 
-export const ipRestrictions = {
+export const ipRestrictions = defineResource({
   name: 'IP restriction',
   path: '/ip_restrictions',
   idPrefix: 'ipx_',
-  listKey: 'ip_restrictions',
-  unknownIdCode: UNKNOWN_ID,
   create: IpRestrictionCreate,
   update: IpRestrictionUpdate,
   answer: IpRestriction,
-};
+});

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { refused, WRONG_VALUE } from './refusal.ts';
-import { areDistinct, body, COMMON_ANSWER, orNull, text, UNKNOWN_ID } from './resource.ts';
+import { areDistinct, body, COMMON_ANSWER, defineResource, orNull, text } from './resource.ts';
 
 const MAX_GROUPS = 50;
 
@@ -57,13 +57,11 @@ export const PersonLink = z.object({
 });
 export interface PersonLink extends z.output<typeof PersonLink> {}
 
-export const people = {
+export const people = defineResource({
   name: 'person',
   path: '/people',
   idPrefix: 'prs_',
-  listKey: 'people',
-  unknownIdCode: UNKNOWN_ID,
   create: PersonCreate,
   update: PersonUpdate,
   answer: Person,
-};
+});

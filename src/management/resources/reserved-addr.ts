@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { ownerId } from './credential.ts';
 import { region } from './reserved-domain.ts';
-import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, orNull, UNKNOWN_ID } from './resource.ts';
+import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, defineResource, orNull } from './resource.ts';
 
 export const ReservedAddrCreate = body({ ...annotations(504, 505), region: region(500), owner_id: ownerId.optional() });
 export interface ReservedAddrCreate extends z.input<typeof ReservedAddrCreate> {
@@ -25,13 +25,13 @@ export interface ReservedAddr extends z.output<typeof ReservedAddr> {
   addr: string;
 }
 
-export const reservedAddrs = {
+export const reservedAddrs = defineResource({
   name: 'reserved address',
   path: '/reserved_addrs',
   idPrefix: 'ra_',
-  listKey: 'reserved_addrs',
-  unknownIdCode: UNKNOWN_ID,
+  eventName: 'tcp_address',
   create: ReservedAddrCreate,
   update: ReservedAddrUpdate,
   answer: ReservedAddr,
-};
+  row: ReservedAddr.omit({ addr: true, region: true }).extend({ port: z.int() }),
+});

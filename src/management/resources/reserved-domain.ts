@@ -7,12 +7,12 @@ import {
   annotations,
   body,
   COMMON_ANSWER,
+  defineResource,
   optionalIdOf,
   orNull,
   parsed,
   Ref,
   text,
-  UNKNOWN_ID,
 } from './resource.ts';
 
 const REGIONS = ['au', 'eu', 'ap', 'us', 'jp', 'in', 'sa'] as const;
@@ -163,16 +163,15 @@ export interface ReservedDomain extends z.output<typeof ReservedDomain> {
   acme_challenge_cname_target: string | null;
 }
 
-export const reservedDomains = {
+export const reservedDomains = defineResource({
   name: 'reserved domain',
   path: '/reserved_domains',
   idPrefix: 'rd_',
-  listKey: 'reserved_domains',
-  unknownIdCode: UNKNOWN_ID,
+  eventName: 'domain',
   create: ReservedDomainCreate,
   update: ReservedDomainUpdate,
   answer: ReservedDomain,
-};
+});
 
 export const EndpointConfigurationCreate = body({ ...annotations(), type: z.enum(['http', 'https', 'tcp']) });
 export interface EndpointConfigurationCreate extends z.input<typeof EndpointConfigurationCreate> {}
@@ -184,16 +183,16 @@ export interface EndpointConfigurationUpdate extends z.input<typeof EndpointConf
 export const EndpointConfiguration = z.object({ ...COMMON_ANSWER, ...ANNOTATIONS_ANSWER, type: z.string() });
 export interface EndpointConfiguration extends z.output<typeof EndpointConfiguration> {}
 
-export const endpointConfigurations = {
+export const endpointConfigurations = defineResource({
   name: 'endpoint configuration',
   path: '/endpoint_configurations',
   idPrefix: 'ec_',
-  listKey: 'endpoint_configurations',
   unknownIdCode: 1600,
   create: EndpointConfigurationCreate,
   update: EndpointConfigurationUpdate,
   answer: EndpointConfiguration,
-};
+  row: EndpointConfiguration,
+});
 
 export const DnsRecordCheck = z.object({
   name: z.string(),

@@ -99,7 +99,7 @@ export const ANNOTATIONS_ANSWER = {
   metadata: orNull(z.string()),
 };
 
-/** A read-only resource, as server, client and documentation describe it. */
+/** A read-only resource, as server, client, documentation and pages describe it. */
 export interface ReadableResource<Answer extends z.ZodType = z.ZodType> {
   /** The name in the singular: `bot user`. */
   name: string;
@@ -111,7 +111,13 @@ export interface ReadableResource<Answer extends z.ZodType = z.ZodType> {
   listKey: string;
   /** The error code for an unknown id in a path (status 404). */
   unknownIdCode: number;
+  /** The gateway's table of it. */
+  table: string;
+  /** What events call it: `bot_user` in `bot_user_created.v0`; null: there are no events about changes of it. */
+  eventName: string | null;
   answer: Answer;
+  /** What the gateway stores of one, in columns of the same names. Left out: its table says that, in src/gateway/store. */
+  row?: z.ZodObject;
 }
 
 /** A resource that can also be created, updated and deleted. */
@@ -124,8 +130,19 @@ export interface Resource<
   update: Update;
 }
 
+type Derived = Pick<ReadableResource, 'listKey' | 'unknownIdCode' | 'table' | 'eventName'>;
+
+/** A resource; list key, table and name in events follow from path and name unless they are given. */
+export function defineResource<R extends Omit<ReadableResource, keyof Derived> & Partial<Derived>>(
+  given: R,
+): Derived & R {
+  const inPath = given.path.slice(1);
+  const eventName = given.name.toLowerCase().replaceAll(' ', '_');
+  return { listKey: inPath, unknownIdCode: UNKNOWN_ID, table: inPath, eventName, ...given };
+}
+
 /** The code for unknown ids of resources without a code of their own. */
-export const UNKNOWN_ID = 222;
+const UNKNOWN_ID = 222;
 
 /** The pattern of an id with one of these prefixes, for example `rd_`. */
 export function idPattern(...prefixes: string[]): string {

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, orNull, UNKNOWN_ID } from './resource.ts';
+import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, defineResource, orNull } from './resource.ts';
 
 /** The longest life of a link, in seconds. */
 export const MAX_SHARE_S = 90 * 86_400;
@@ -43,14 +43,12 @@ export interface ShareLink extends z.output<typeof ShareLink> {
   created_by: string;
 }
 
-export const shareLinks = {
+export const shareLinks = defineResource({
   name: 'share link',
   path: '/share_links',
   idPrefix: 'sl_',
-  listKey: 'share_links',
-  unknownIdCode: UNKNOWN_ID,
   answer: ShareLink,
-};
+});
 
 /** Where agents make, list and revoke links to endpoints of their own, on the host of the management API; needs no API key. */
 export const AGENT_SHARE_LINKS_PATH = '/agent_share_links';

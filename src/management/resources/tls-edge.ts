@@ -8,6 +8,7 @@ import {
   areDistinct,
   body,
   COMMON_ANSWER,
+  defineResource,
   idOf,
   orNull,
   parsed,
@@ -155,16 +156,17 @@ export interface TlsEdge extends z.output<typeof TlsEdge> {
   hostports: string[] | null;
 }
 
-export const tlsEdges = {
+export const tlsEdges = defineResource({
   name: 'TLS edge',
   path: '/edges/tls',
   idPrefix: 'edgtls_',
+  table: 'tls_edges',
   listKey: 'tls_edges',
   unknownIdCode: 7000,
   create: TlsEdgeCreate,
   update: TlsEdgeUpdate,
   answer: TlsEdge,
-};
+});
 
 /** The modules of an edge. The key is the member of the edge and the last part of the module's path. */
 export const tlsEdgeModules = {

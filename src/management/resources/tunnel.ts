@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { DeviceRef, orNull, Ref, UNKNOWN_ID } from './resource.ts';
+import { DeviceRef, defineResource, orNull, Ref } from './resource.ts';
 
 /** An endpoint that an agent has bound. Members that do not apply are missing. */
 export const Tunnel = z.object({
@@ -24,14 +24,13 @@ export interface Tunnel extends z.output<typeof Tunnel> {
   backends?: Ref[] | undefined;
 }
 
-export const tunnels = {
+export const tunnels = defineResource({
   name: 'tunnel',
   path: '/tunnels',
   idPrefix: 'tn_',
-  listKey: 'tunnels',
-  unknownIdCode: UNKNOWN_ID,
+  eventName: null,
   answer: Tunnel,
-};
+});
 
 /** One authenticated connection of an agent. */
 export const TunnelSession = z.object({
@@ -55,11 +54,10 @@ export interface TunnelSession extends z.output<typeof TunnelSession> {
 /** Agents choose their version, so there is nothing to ask for; ngrok's TypeScript client repeats the id. */
 export const TunnelSessionUpdateBody = z.strictObject({ id: z.string().optional() });
 
-export const tunnelSessions = {
+export const tunnelSessions = defineResource({
   name: 'tunnel session',
   path: '/tunnel_sessions',
   idPrefix: 'ts_',
-  listKey: 'tunnel_sessions',
-  unknownIdCode: UNKNOWN_ID,
+  eventName: null,
   answer: TunnelSession,
-};
+});

@@ -6,11 +6,11 @@ import {
   annotations,
   body,
   COMMON_ANSWER,
+  defineResource,
   optionalIdOf,
   orNull,
   Ref,
   text,
-  UNKNOWN_ID,
 } from './resource.ts';
 
 const NAME_BYTES = 255;
@@ -54,16 +54,15 @@ export interface Vault extends z.output<typeof Vault> {
   created_by: string | null;
 }
 
-export const vaults = {
+export const vaults = defineResource({
   name: 'vault',
   path: '/vaults',
   idPrefix: 'vault_',
-  listKey: 'vaults',
-  unknownIdCode: UNKNOWN_ID,
   create: VaultCreate,
   update: VaultUpdate,
   answer: Vault,
-};
+  row: Vault,
+});
 
 const secretName = nameOf(24_000);
 const value = text(VALUE_BYTES, 24_004).min(1, refused(24_003, 'must not be empty'));
@@ -106,13 +105,12 @@ export interface Secret extends z.output<typeof Secret> {
   created_by: Ref | null;
 }
 
-export const secrets = {
+export const secrets = defineResource({
   name: 'secret',
   path: '/vault_secrets',
   idPrefix: 'secret_',
   listKey: 'secrets',
-  unknownIdCode: UNKNOWN_ID,
   create: SecretCreate,
   update: SecretUpdate,
   answer: Secret,
-};
+});

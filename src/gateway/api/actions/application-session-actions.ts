@@ -12,8 +12,12 @@ import type { ApplicationSessionRow, ApplicationUserRow } from '../../store/sign
 import type { ApiContext } from '../api-context.ts';
 import { type ActionsOf, type ApiCaller, found } from '../operation-router.ts';
 
+export function applicationActions(context: ApiContext) {
+  return { applicationUsers: userActions(context), applicationSessions: sessionActions(context) };
+}
+
 /** Reads who has signed in; deleting a person ends all of their sessions. */
-export function applicationUserActions(context: ApiContext): ActionsOf<typeof OPERATIONS.applicationUsers> {
+function userActions(context: ApiContext): ActionsOf<typeof OPERATIONS.applicationUsers> {
   const { applicationUsers: rows } = context.store;
   return {
     get: (id) => showUser(context, found(rows.get(id), applicationUsers)),
@@ -26,7 +30,7 @@ export function applicationUserActions(context: ApiContext): ActionsOf<typeof OP
 }
 
 /** Reads sessions; deleting one ends it. */
-export function applicationSessionActions(context: ApiContext): ActionsOf<typeof OPERATIONS.applicationSessions> {
+function sessionActions(context: ApiContext): ActionsOf<typeof OPERATIONS.applicationSessions> {
   const { applicationSessions: rows, applicationUsers: users, now } = context.store;
   return {
     get: (id) => showSession(context, found(rows.get(id), applicationSessions)),

@@ -7,8 +7,16 @@ import type { Actions } from '../operation-router.ts';
 import { refuse } from '../request.ts';
 import { createRow, type Stored, storedActions } from './stored-actions.ts';
 
-export function tlsCertificateActions({ store, links }: ApiContext): Actions<typeof tlsCertificates> {
-  const { database, tlsCertificates: rows } = store;
+export function certificateActions(context: ApiContext) {
+  return {
+    tlsCertificates: tlsCertificateActions(context),
+    certificateAuthorities: certificateAuthorityActions(context),
+  };
+}
+
+function tlsCertificateActions(context: ApiContext): Actions<typeof tlsCertificates> {
+  const { store, links } = context;
+  const { tlsCertificates: rows } = store;
   const stored: Stored<typeof tlsCertificates, TlsCertificateRow> = {
     resource: tlsCertificates,
     rows,
@@ -24,21 +32,21 @@ export function tlsCertificateActions({ store, links }: ApiContext): Actions<typ
     inUse: [WRONG_VALUE, 'in use: a reserved domain uses this certificate'],
   };
   return {
-    ...storedActions(database, stored),
-    async create({ description = null, metadata = null, certificate_pem, private_key_pem }, caller) {
+    ...storedActions(context, stored),
+    async create(body, caller) {
+      const { certificate_pem, private_key_pem } = body;
       const { leaf, key } = readKeyPair(certificate_pem, private_key_pem);
       const facts = (await loadFacts()).certificateFacts(leaf, key);
-      return database.write(() => {
-        const common = { id: store.ids.next('cert'), created_at: store.now(), description, metadata };
-        return stored.shown(
-          rows.insertWithKey({ ...common, certificate_pem, facts, issued_at: null }, private_key_pem),
-        );
-      }, caller);
+      return createRow(context, stored, body, caller, (common) => ({
+        ...{ ...common, certificate_pem, facts, issued_at: null },
+        private_key: rows.seal(private_key_pem, common.id),
+      }));
     },
   };
 }
 
-export function certificateAuthorityActions({ store, links }: ApiContext): Actions<typeof certificateAuthorities> {
+function certificateAuthorityActions(context: ApiContext): Actions<typeof certificateAuthorities> {
+  const { store, links } = context;
   const stored: Stored<typeof certificateAuthorities, CertificateAuthorityRow> = {
     resource: certificateAuthorities,
     rows: store.certificateAuthorities,
@@ -46,11 +54,12 @@ export function certificateAuthorityActions({ store, links }: ApiContext): Actio
     inUse: [WRONG_VALUE, 'in use: a TLS edge uses this certificate authority'],
   };
   return {
-    ...storedActions(store.database, stored),
-    async create({ ca_pem, ...sent }, caller) {
+    ...storedActions(context, stored),
+    async create(body, caller) {
+      const { ca_pem } = body;
       const certificate = readAuthority(ca_pem);
       const facts = (await loadFacts()).authorityFacts(certificate);
-      return createRow(store, stored, sent, caller, (common) => ({ ...common, ca_pem, facts }));
+      return createRow(context, stored, body, caller, (common) => ({ ...common, ca_pem, facts }));
     },
   };
 }

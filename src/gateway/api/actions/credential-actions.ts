@@ -8,14 +8,23 @@ import { type Actions, found } from '../operation-router.ts';
 import { refuse } from '../request.ts';
 import { storedActions } from './stored-actions.ts';
 
-export function credentialActions(context: ApiContext): Actions<typeof credentials> {
+export function accountActions(context: ApiContext) {
+  return {
+    credentials: credentialActions(context),
+    apiKeys: apiKeyActions(context),
+    botUsers: botUserActions(context),
+    serviceUsers: botUserActions(context, serviceUsers),
+  };
+}
+
+function credentialActions(context: ApiContext): Actions<typeof credentials> {
   const { store, live, links } = context;
   const shown = ({ secret_hash: _, ...row }: CredentialRow): Credential => ({
     ...row,
     uri: links.of(credentials, row.id),
     token: null,
   });
-  const stored = storedActions(store.database, { resource: credentials, rows: store.credentials, shown });
+  const stored = storedActions(context, { resource: credentials, rows: store.credentials, shown });
   return {
     ...stored,
     create: (body, caller) =>
@@ -36,7 +45,7 @@ export function credentialActions(context: ApiContext): Actions<typeof credentia
 }
 
 /** Actions on API keys. A request may delete its own key, which takes effect immediately. */
-export function apiKeyActions(context: ApiContext): Actions<typeof apiKeys> {
+function apiKeyActions(context: ApiContext): Actions<typeof apiKeys> {
   const { store, links } = context;
   const shown = ({ secret_hash: _, ...row }: ApiKeyRow): ApiKey => ({
     ...row,
@@ -44,7 +53,7 @@ export function apiKeyActions(context: ApiContext): Actions<typeof apiKeys> {
     token: null,
   });
   return {
-    ...storedActions(store.database, { resource: apiKeys, rows: store.apiKeys, shown }),
+    ...storedActions(context, { resource: apiKeys, rows: store.apiKeys, shown }),
     create: (body, caller) =>
       store.database.write(() => {
         const { row, token } = issueApiKey(store, { ...body, owner_id: activeOwner(context, body.owner_id) });
@@ -63,7 +72,7 @@ export function activeOwner({ store }: ApiContext, ownerId: string | undefined):
 }
 
 /** Actions on bot users, and on service users: the same rows under their newer name. Both id prefixes are accepted. */
-export function botUserActions(
+function botUserActions(
   { store, live, links }: ApiContext,
   view: typeof botUsers | typeof serviceUsers = botUsers,
 ): Actions<typeof botUsers> {

@@ -18,8 +18,12 @@ import { storedActions } from './stored-actions.ts';
 
 type Change = { by: string; tcpHost: string };
 
+export function deviceActions(context: ApiContext) {
+  return { devices: actionsOnDevices(context), enrolmentKeys: enrolmentKeyActions(context) };
+}
+
 /** Changes are recorded with the API key that made them. */
-export function deviceActions(context: ApiContext): ActionsOf<typeof OPERATIONS.devices> {
+function actionsOnDevices(context: ApiContext): ActionsOf<typeof OPERATIONS.devices> {
   const { store, live, place } = context;
   const { database, devices: rows } = store;
   const stored = (id: string) => found(rows.get(id), devices);
@@ -108,7 +112,7 @@ export function showDevice(
 }
 
 /** Actions on enrolment keys. Deleting one leaves the devices that have joined with it. */
-export function enrolmentKeyActions(context: ApiContext): Actions<typeof enrolmentKeys> {
+function enrolmentKeyActions(context: ApiContext): Actions<typeof enrolmentKeys> {
   const { store, links, place, domains, wakeCertificateRenewal } = context;
   const { database, enrolmentKeys: rows } = store;
   const shown = ({ secret_hash: _, ...row }: EnrolmentKeyRow): EnrolmentKey => ({
@@ -117,7 +121,7 @@ export function enrolmentKeyActions(context: ApiContext): Actions<typeof enrolme
     code: null,
     tcp_ports: row.tcp_ports && describePortRange(row.tcp_ports),
   });
-  const stored = storedActions(database, { resource: enrolmentKeys, rows, shown });
+  const stored = storedActions(context, { resource: enrolmentKeys, rows, shown });
   return {
     ...stored,
     async create(body, caller) {

@@ -3,7 +3,6 @@ import { ApiError } from '../../../lib/errors.ts';
 import { isWithin } from '../../../lib/network/port-range.ts';
 import { botUsers } from '../../../management/resources/bot-user.ts';
 import { type Endpoint, endpoints } from '../../../management/resources/endpoint.ts';
-import { reservedAddrs } from '../../../management/resources/reserved-addr.ts';
 import { reservedDomains } from '../../../management/resources/reserved-domain.ts';
 import { tlsEdges } from '../../../management/resources/tls-edge.ts';
 import { tunnelSessions, tunnels } from '../../../management/resources/tunnel.ts';
@@ -19,10 +18,10 @@ import { type Actions, type ApiCaller, found } from '../operation-router.ts';
 import { badRequest, refuse } from '../request.ts';
 import { deviceWith, liveActions } from './online-actions.ts';
 import { checkPolicyText } from './policy-check.ts';
-import { freeTcpPort } from './reserved-addr-actions.ts';
+import { freeTcpPort, reservedAddressAt } from './tcp-address-actions.ts';
 
 /** Reads what is online; creates, changes and deletes cloud endpoints. */
-export function endpointActions(context: ApiContext): Actions<typeof endpoints> {
+export function endpointActions(context: ApiContext): { endpoints: Actions<typeof endpoints> } {
   const { store, live } = context;
   const { database, cloudEndpoints: rows } = store;
   const reads = liveActions(
@@ -38,44 +37,46 @@ export function endpointActions(context: ApiContext): Actions<typeof endpoints> 
     return found(row, endpoints);
   };
   return {
-    ...reads,
-    async create({ type: _, url, bindings = [], ...sent }, caller) {
-      const address = readUrl(context, url, bindings);
-      const warnings = await checkPolicy(context, sent.traffic_policy, address);
-      const id = await database.write(() => {
-        const now = store.now();
-        const row = {
-          ...{ id: store.ids.next('ep'), created_at: now, updated_at: now },
-          ...{ ...sent, description: sent.description ?? null, metadata: sent.metadata ?? null },
-          ...addressColumns({ ...address, port: address.port ?? freeTcpPort(context) }),
-        };
-        checkAddress(context, row);
-        rows.insert(row);
-        return row.id;
-      }, caller);
-      await inEffect(context);
-      return { ...(await reads.get(id)), ...warned(warnings) };
-    },
-    async update(id, { url, bindings, ...sent }, caller) {
-      const known = stored(id);
-      const address = url === undefined ? null : readUrl(context, url, bindings ?? []);
-      if (address === null) checkBindings(known, bindings);
-      else if (address.protocol !== known.proto) throw schemeChanged(address);
-      const text = sent.traffic_policy;
-      const warnings = text === undefined ? [] : await checkPolicy(context, text, address ?? addressOf(known));
-      await database.write(() => {
-        const before = stored(id);
-        const columns = address && addressColumns({ ...address, port: address.port ?? before.port });
-        const row = { ...changed(before, sent), ...columns, updated_at: store.now() };
-        checkAddress(context, row);
-        rows.update(row);
-      }, caller);
-      await inEffect(context);
-      return { ...(await reads.get(id)), ...warned(warnings) };
-    },
-    async delete(id, _body, caller) {
-      await database.write(() => rows.delete(stored(id).id), caller);
-      await inEffect(context);
+    endpoints: {
+      ...reads,
+      async create({ type: _, url, bindings = [], ...sent }, caller) {
+        const address = readUrl(context, url, bindings);
+        const warnings = await checkPolicy(context, sent.traffic_policy, address);
+        const id = await database.write(() => {
+          const now = store.now();
+          const row = {
+            ...{ id: store.ids.next('ep'), created_at: now, updated_at: now },
+            ...{ ...sent, description: sent.description ?? null, metadata: sent.metadata ?? null },
+            ...addressColumns({ ...address, port: address.port ?? freeTcpPort(context) }),
+          };
+          checkAddress(context, row);
+          rows.insert(row);
+          return row.id;
+        }, caller);
+        await inEffect(context);
+        return { ...(await reads.get(id)), ...warned(warnings) };
+      },
+      async update(id, { url, bindings, ...sent }, caller) {
+        const known = stored(id);
+        const address = url === undefined ? null : readUrl(context, url, bindings ?? []);
+        if (address === null) checkBindings(known, bindings);
+        else if (address.protocol !== known.proto) throw schemeChanged(address);
+        const text = sent.traffic_policy;
+        const warnings = text === undefined ? [] : await checkPolicy(context, text, address ?? addressOf(known));
+        await database.write(() => {
+          const before = stored(id);
+          const columns = address && addressColumns({ ...address, port: address.port ?? before.port });
+          const row = { ...changed(before, sent), ...columns, updated_at: store.now() };
+          checkAddress(context, row);
+          rows.update(row);
+        }, caller);
+        await inEffect(context);
+        return { ...(await reads.get(id)), ...warned(warnings) };
+      },
+      async delete(id, _body, caller) {
+        await database.write(() => rows.delete(stored(id).id), caller);
+        await inEffect(context);
+      },
     },
   };
 }
@@ -221,7 +222,7 @@ export function showEndpoint(context: ApiContext, endpoint: LiveEndpoint): Endpo
   const device = deviceWith(context, endpoint.credentialId);
   const domain = store.reservedDomains.covering(endpoint.host);
   const isAddress = endpoint.proto === 'tcp' && !endpoint.internal;
-  const addr = isAddress ? store.reservedAddrs.byPort(endpoint.port) : null;
+  const tcp_addr = isAddress ? reservedAddressAt(context, endpoint.port) : null;
   return {
     id: endpoint.id,
     uri: links.of(endpoints, endpoint.id),
@@ -240,7 +241,7 @@ export function showEndpoint(context: ApiContext, endpoint: LiveEndpoint): Endpo
     description: endpoint.description,
     name: endpoint.name,
     ...(domain && { domain: links.ref(reservedDomains, domain.id) }),
-    ...(addr && { tcp_addr: links.ref(reservedAddrs, addr.id) }),
+    ...(tcp_addr && { tcp_addr }),
     ...(endpoint.tunnelId && { tunnel: links.ref(tunnels, endpoint.tunnelId) }),
     ...(endpoint.sessionId && { tunnel_session: links.ref(tunnelSessions, endpoint.sessionId) }),
     ...(endpoint.edgeId && { edge: links.ref(tlsEdges, endpoint.edgeId) }),

@@ -39,7 +39,15 @@ type SentTarget = z.output<typeof EventDestinationCreate>['target'];
 
 const TYPES: ReadonlySet<string> = new Set([...CHANGE_TYPES, ...ACTIVITY_TYPES, ALL_TYPES]);
 
-export function eventDestinationActions(context: ApiContext): ActionsOf<typeof OPERATIONS.eventDestinations> {
+export function eventActions(context: ApiContext) {
+  return {
+    auditEvents: auditEventActions(context),
+    eventDestinations: eventDestinationActions(context),
+    eventSubscriptions: eventSubscriptionActions(context),
+  };
+}
+
+function eventDestinationActions(context: ApiContext): ActionsOf<typeof OPERATIONS.eventDestinations> {
   const { database, ids, now, ...store } = context.store;
   const {
     eventDestinations: rows,
@@ -158,10 +166,7 @@ function deliveredUntil(id: string): string | null {
   return moment && timestamp(moment.getTime());
 }
 
-export function eventSubscriptionActions({
-  store,
-  links,
-}: ApiContext): ActionsOf<typeof OPERATIONS.eventSubscriptions> {
+function eventSubscriptionActions({ store, links }: ApiContext): ActionsOf<typeof OPERATIONS.eventSubscriptions> {
   const { database, ids, now, eventSubscriptions: rows } = store;
   const stored = (id: string) => found(rows.get(id), eventSubscriptions);
   const showSource = (id: string, type: string): EventSource => ({
@@ -246,7 +251,7 @@ export function eventSubscriptionActions({
 }
 
 /** Reads who has changed what, and undoes changes of policies. */
-export function auditEventActions(context: ApiContext): ActionsOf<typeof OPERATIONS.auditEvents> {
+function auditEventActions(context: ApiContext): ActionsOf<typeof OPERATIONS.auditEvents> {
   const { store, links } = context;
   const { auditLog } = store;
   const shown = (row: AuditRow): AuditEvent => ({

@@ -10,7 +10,11 @@ import { type ApiCaller, found, type ReadActions } from '../operation-router.ts'
 import { unknownId } from '../request.ts';
 import { matchesLabels } from './backend-actions.ts';
 
-export function tunnelActions(context: ApiContext): ReadActions<typeof tunnels> {
+export function onlineActions(context: ApiContext) {
+  return { tunnels: tunnelActions(context), tunnelSessions: tunnelSessionActions(context) };
+}
+
+function tunnelActions(context: ApiContext): ReadActions<typeof tunnels> {
   return liveActions(
     tunnels,
     () => context.live.tunnels(),
@@ -18,7 +22,7 @@ export function tunnelActions(context: ApiContext): ReadActions<typeof tunnels> 
   );
 }
 
-export function tunnelSessionActions(context: ApiContext) {
+function tunnelSessionActions(context: ApiContext) {
   const { live, store } = context;
   const { database } = store;
   const send = (command: SessionCommand) => async (id: string, _body: unknown, caller: ApiCaller) => {

@@ -1,6 +1,6 @@
 import type { OPERATIONS } from '../../../management/operations.ts';
 import { endpoints } from '../../../management/resources/endpoint.ts';
-import { people } from '../../../management/resources/person.ts';
+import { type Person, people } from '../../../management/resources/person.ts';
 import { WRONG_VALUE } from '../../../management/resources/refusal.ts';
 import { admitting } from '../../endpoints/applications.ts';
 import { signInHost } from '../../endpoints/domain-names.ts';
@@ -12,45 +12,43 @@ import type { ApiContext } from '../api-context.ts';
 import { type ActionsOf, found } from '../operation-router.ts';
 import { showEndpoint } from './endpoint-actions.ts';
 import { liveActions } from './online-actions.ts';
-import { refusing, type Stored, storedActions } from './stored-actions.ts';
+import { refusing, storedActions } from './stored-actions.ts';
 
 /** Actions on the people of this gateway. No answer contains a hash or a key. */
-export function personActions(context: ApiContext): ActionsOf<typeof OPERATIONS.people> {
+export function personActions(context: ApiContext): { people: ActionsOf<typeof OPERATIONS.people> } {
   const { store, links, place, domains, live } = context;
   const { database, people: rows, passkeys } = store;
   const issuer = issuerOf(signInHost(domains.baseDomain));
-  const stored: Stored<typeof people, PersonRow> = {
-    resource: people,
-    rows,
-    shown: ({ password_hash: _, ...row }) => ({
-      ...row,
-      uri: links.of(people, row.id),
-      passkeys: passkeys.ofPerson(row.id).map(({ name, created_at }) => ({ name, created_at })),
-    }),
-  };
+  const shown = ({ password_hash: _, ...row }: PersonRow): Person => ({
+    ...row,
+    uri: links.of(people, row.id),
+    passkeys: passkeys.ofPerson(row.id).map(({ name, created_at }) => ({ name, created_at })),
+  });
   return {
-    ...storedActions(database, stored),
-    delete: (id, _body, caller) =>
-      database.write(() => removePerson(store, found(rows.get(id), people).id, issuer), caller),
-    create: (body, caller) =>
-      database.write(() => {
-        const duplicate = [WRONG_VALUE, 'email: another person has this address'] as const;
-        return stored.shown(refusing('UNIQUE', duplicate, () => addPerson(store, body)));
-      }, caller),
-    createLink: (id, _body, caller) =>
-      database.write(() => {
-        const { path, expires_at } = issuePersonLink(store, found(rows.get(id), people).id);
-        return { url: place.signInOrigin + path, expires_at };
-      }, caller),
-    signOut: (id, _body, caller) =>
-      database.write(() => {
-        const subject = found(rows.get(id), people).id;
-        endSignIns(store, { issuer, subject });
-      }, caller),
-    listEndpoints: (id, before, limit) => {
-      const person = found(rows.get(id), people);
-      const online = () => admitting(live.endpoints(), person);
-      return liveActions(endpoints, online, (endpoint) => showEndpoint(context, endpoint)).list(before, limit);
+    people: {
+      ...storedActions(context, { resource: people, rows, shown }),
+      delete: (id, _body, caller) =>
+        database.write(() => removePerson(store, found(rows.get(id), people).id, issuer), caller),
+      create: (body, caller) =>
+        database.write(() => {
+          const duplicate = [WRONG_VALUE, 'email: another person has this address'] as const;
+          return shown(refusing('UNIQUE', duplicate, () => addPerson(store, body)));
+        }, caller),
+      createLink: (id, _body, caller) =>
+        database.write(() => {
+          const { path, expires_at } = issuePersonLink(store, found(rows.get(id), people).id);
+          return { url: place.signInOrigin + path, expires_at };
+        }, caller),
+      signOut: (id, _body, caller) =>
+        database.write(() => {
+          const subject = found(rows.get(id), people).id;
+          endSignIns(store, { issuer, subject });
+        }, caller),
+      listEndpoints: (id, before, limit) => {
+        const person = found(rows.get(id), people);
+        const online = () => admitting(live.endpoints(), person);
+        return liveActions(endpoints, online, (endpoint) => showEndpoint(context, endpoint)).list(before, limit);
+      },
     },
   };
 }

@@ -14,12 +14,12 @@ import {
 import { DnsLookup, findRecord, type NeededRecord, neededRecords } from '../../certificates/issuing/dns-check.ts';
 import { freshJob, withoutPolicy, withPolicy } from '../../certificates/renewal-schedule.ts';
 import { dnsTargets, isGatewayName, isUnderBaseDomain } from '../../endpoints/domain-names.ts';
-import type { EndpointConfigurationRow, ReservedDomainRow } from '../../store/domains.ts';
+import type { ReservedDomainRow } from '../../store/domains.ts';
 import { changed } from '../../store/sql/table.ts';
 import type { ApiContext } from '../api-context.ts';
-import { type Actions, type ActionsOf, type ApiCaller, found } from '../operation-router.ts';
+import { type ActionsOf, type ApiCaller, found } from '../operation-router.ts';
 import { refuse } from '../request.ts';
-import { createRow, type Stored, storedActions } from './stored-actions.ts';
+import { storedActions } from './stored-actions.ts';
 
 type Update = z.output<typeof ReservedDomainUpdate>;
 
@@ -29,7 +29,18 @@ type Detachable =
   | 'http_endpoint_configuration'
   | 'https_endpoint_configuration';
 
-export function reservedDomainActions(context: ApiContext): ActionsOf<typeof OPERATIONS.reservedDomains> {
+export function domainActions(context: ApiContext) {
+  return {
+    reservedDomains: reservedDomainActions(context),
+    endpointConfigurations: storedActions(context, {
+      resource: endpointConfigurations,
+      rows: context.store.endpointConfigurations,
+      inUse: [1619, 'A reserved domain still uses this endpoint configuration.'],
+    }),
+  };
+}
+
+function reservedDomainActions(context: ApiContext): ActionsOf<typeof OPERATIONS.reservedDomains> {
   const { store, live, wakeCertificateRenewal } = context;
   const { database, reservedDomains: rows } = store;
   const shown = (row: ReservedDomainRow) => showDomain(context, row);
@@ -204,19 +215,6 @@ export function showDomain({ store, links, domains }: ApiContext, row: ReservedD
     http_endpoint_configuration: links.refOrNull(endpointConfigurations, row.http_endpoint_configuration_id),
     https_endpoint_configuration: links.refOrNull(endpointConfigurations, row.https_endpoint_configuration_id),
     error_redirect_url: null,
-  };
-}
-
-export function endpointConfigurationActions({ store, links }: ApiContext): Actions<typeof endpointConfigurations> {
-  const stored: Stored<typeof endpointConfigurations, EndpointConfigurationRow> = {
-    resource: endpointConfigurations,
-    rows: store.endpointConfigurations,
-    shown: (row) => ({ ...row, uri: links.of(endpointConfigurations, row.id) }),
-    inUse: [1619, 'A reserved domain still uses this endpoint configuration.'],
-  };
-  return {
-    ...storedActions(store.database, stored),
-    create: ({ type, ...sent }, caller) => createRow(store, stored, sent, caller, (common) => ({ ...common, type })),
   };
 }
 

@@ -6,19 +6,21 @@ import type { ApiContext } from '../api-context.ts';
 import { type ActionsOf, found } from '../operation-router.ts';
 import { unknownId } from '../request.ts';
 
-export function shareLinkActions(context: ApiContext): ActionsOf<typeof OPERATIONS.shareLinks> {
+export function shareLinkActions(context: ApiContext): { shareLinks: ActionsOf<typeof OPERATIONS.shareLinks> } {
   const { shareLinks: rows } = context.store;
   const stored = (id: string) => found(rows.get(id), shareLinks);
   const shown = (row: ShareLinkRow) => showShareLink(context, row);
   return {
-    get: (id) => shown(stored(id)),
-    list: (before, limit) => rows.page(before, limit).map(shown),
-    async create(body, caller) {
-      const { row, link } = await makeShareLink(context, body, caller, null);
-      return { ...shown(row), link };
-    },
-    async delete(id, _body, caller) {
-      if (!(await revokeShareLink(context, id, caller))) throw unknownId(shareLinks);
+    shareLinks: {
+      get: (id) => shown(stored(id)),
+      list: (before, limit) => rows.page(before, limit).map(shown),
+      async create(body, caller) {
+        const { row, link } = await makeShareLink(context, body, caller, null);
+        return { ...shown(row), link };
+      },
+      async delete(id, _body, caller) {
+        if (!(await revokeShareLink(context, id, caller))) throw unknownId(shareLinks);
+      },
     },
   };
 }

@@ -1,13 +1,13 @@
 import type { z } from 'zod';
 import type { Resource } from '../../../management/resources/resource.ts';
-import type { Database } from '../../store/sql/database.ts';
 import { isConstraint } from '../../store/sql/database-problems.ts';
 import { type annotatedColumns, changed, type RowOf } from '../../store/sql/table.ts';
-import type { Store } from '../../store/store.ts';
+import type { ApiContext } from '../api-context.ts';
 import { type Actions, type ApiCaller, found } from '../operation-router.ts';
 import { refuse } from '../request.ts';
 
-type Changes<Row> = { [Name in keyof Row]?: Row[Name] | undefined };
+type NewRow = RowOf<typeof annotatedColumns>;
+type Annotations = { description?: string | undefined; metadata?: string | undefined };
 
 /** A resource whose items are rows of one table. */
 export interface Stored<R extends Resource, Row> {
@@ -19,8 +19,12 @@ export interface Stored<R extends Resource, Row> {
     update(row: Row): void;
     delete(id: string): unknown;
   };
-  shown(row: Row): z.output<R['answer']>;
-  update?(row: Row): void;
+  /** Left out: the row with its URI. */
+  shown?(row: Row): z.output<R['answer']>;
+  /** Completes a new row in its transaction. Left out: it gets the members of the body. */
+  make?(common: NewRow, body: z.output<R['create']>, caller: ApiCaller): Row;
+  /** Changes a row in its transaction. Left out: it gets the members of the body. */
+  change?(row: Row, body: z.output<R['update']>, caller: ApiCaller): Row;
   /** Throws when an existing row cannot be deleted. */
   checkRemoval?(row: Row): void;
   /** Refuses to delete a row that others refer to. */
@@ -29,45 +33,64 @@ export interface Stored<R extends Resource, Row> {
   duplicate?: readonly [code: number, message: string];
 }
 
-/** The actions of such a resource, except create, which differs for each. */
-export function storedActions<Row extends { id: string }, R extends Resource<z.ZodType, z.ZodType<Changes<Row>>>>(
-  database: Database,
-  { resource, rows, shown, update = (row) => rows.update(row), checkRemoval, inUse, duplicate }: Stored<R, Row>,
-): Omit<Actions<R>, 'create'> {
-  const stored = (id: string) => found(rows.get(id), resource);
+type Place = Pick<ApiContext, 'store' | 'links'>;
+
+/** The actions of such a resource. */
+export function storedActions<Row extends { id: string }, R extends Resource>(
+  context: Place,
+  stored: Stored<R, Row>,
+): Actions<R> {
+  const { resource, rows, change = withMembers, checkRemoval, inUse, duplicate } = stored;
+  const { database } = context.store;
+  const shown = shownBy(context, stored);
+  const rowOf = (id: string) => found(rows.get(id), resource);
   return {
-    get: (id) => shown(stored(id)),
+    get: (id) => shown(rowOf(id)),
     list: (before, limit) => rows.page(before, limit).map(shown),
+    create: (body, caller) => createRow(context, stored, body, caller),
     update: (id, body, caller) =>
       database.write(() => {
-        const row = changed(stored(id), body);
-        refusing('UNIQUE', duplicate, () => update(row));
+        const row = change(rowOf(id), body, caller);
+        refusing('UNIQUE', duplicate, () => rows.update(row));
         return shown(row);
       }, caller),
     delete: (id, _body, caller) =>
       database.write(() => {
-        const row = stored(id);
+        const row = rowOf(id);
         checkRemoval?.(row);
         refusing('FOREIGNKEY', inUse, () => rows.delete(row.id));
       }, caller),
   };
 }
 
-/** Inserts the row that `make` completes, in one transaction. */
+/** Inserts a row that `make` completes, in one transaction. */
 export function createRow<Row extends { id: string }, R extends Resource>(
-  { database, ids, now }: Store,
-  { resource, rows, shown, duplicate }: Stored<R, Row>,
-  sent: { description?: string | undefined; metadata?: string | undefined },
+  context: Place,
+  stored: Stored<R, Row>,
+  body: z.output<R['create']>,
   caller: ApiCaller,
-  make: (common: RowOf<typeof annotatedColumns>) => Row,
+  make: NonNullable<Stored<R, Row>['make']> = stored.make ?? withMembers,
 ): Promise<z.output<R['answer']>> {
+  const { resource, rows, duplicate } = stored;
+  const { database, ids, now } = context.store;
   return database.write(() => {
+    const { description = null, metadata = null } = body as Annotations;
     const id = ids.next(resource.idPrefix.slice(0, -1));
-    const annotations = { description: sent.description ?? null, metadata: sent.metadata ?? null };
-    const row = make({ id, created_at: now(), ...annotations });
+    const row = make({ id, created_at: now(), description, metadata }, body, caller);
     refusing('UNIQUE', duplicate, () => rows.insert(row));
-    return shown(row);
+    return shownBy(context, stored)(row);
   }, caller);
+}
+
+function withMembers<Row>(row: object, body: unknown): Row {
+  return changed(row, body as object) as Row;
+}
+
+function shownBy<R extends Resource, Row extends { id: string }>(
+  { links }: Place,
+  { resource, shown }: Stored<R, Row>,
+): (row: Row) => z.output<R['answer']> {
+  return shown ?? ((row) => ({ ...row, uri: links.of(resource, row.id) }) as z.output<R['answer']>);
 }
 
 /** Writes a row. @throws {ApiError} 400 with the code and message when a constraint of its table is in the way */

@@ -33,11 +33,7 @@ interface ModuleActions<Name extends TlsEdgeModuleName> {
   delete(id: string, body: undefined, caller: ApiCaller): Promise<void>;
 }
 
-interface TlsEdgeActions extends Actions<typeof tlsEdges> {
-  module<Name extends TlsEdgeModuleName>(name: Name): ModuleActions<Name>;
-}
-
-export function tlsEdgeActions(context: ApiContext): TlsEdgeActions {
+export function tlsEdgeActions(context: ApiContext) {
   const { store } = context;
   const { database, tlsEdges: rows } = store;
   const stored = (id: string) => found(rows.get(id), tlsEdges);
@@ -52,7 +48,7 @@ export function tlsEdgeActions(context: ApiContext): TlsEdgeActions {
       return row;
     }, caller);
   };
-  return {
+  const edges: Actions<typeof tlsEdges> = {
     get: (id) => showEdge(context, stored(id)),
     list: (before, limit) => rows.page(before, limit).map((row) => showEdge(context, row)),
     create: async (body, caller) => {
@@ -70,14 +66,22 @@ export function tlsEdgeActions(context: ApiContext): TlsEdgeActions {
         stored(id);
         rows.delete(id);
       }, caller),
-    module: (name) => ({
-      get: (id) => shownModule(context, stored(id), name),
-      replace: async (id, body, caller) => shownModule(context, await update(id, { [name]: body }, caller), name),
-      delete: (id, _body, caller) =>
-        database.write(() => {
-          rows.update({ ...stored(id), [name]: null });
-        }, caller),
-    }),
+  };
+  const module = <Name extends TlsEdgeModuleName>(name: Name): ModuleActions<Name> => ({
+    get: (id) => shownModule(context, stored(id), name),
+    replace: async (id, body, caller) => shownModule(context, await update(id, { [name]: body }, caller), name),
+    delete: (id, _body, caller) =>
+      database.write(() => {
+        rows.update({ ...stored(id), [name]: null });
+      }, caller),
+  });
+  return {
+    tlsEdges: edges,
+    tlsEdgeBackend: module('backend'),
+    tlsEdgeIpRestriction: module('ip_restriction'),
+    tlsEdgeMutualTls: module('mutual_tls'),
+    tlsEdgeTlsTermination: module('tls_termination'),
+    tlsEdgeTrafficPolicy: module('traffic_policy'),
   };
 }
 

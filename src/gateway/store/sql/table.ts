@@ -1,3 +1,4 @@
+import type { z } from 'zod';
 import type { Database } from './database.ts';
 import type { SqlValue } from './sql-engine.ts';
 
@@ -33,6 +34,26 @@ interface Identified {
 export type RowOf<Columns> = { [Name in keyof Columns]: Columns[Name] extends Column<infer T> ? T : never } & {
   id: string;
 };
+
+/** The columns for the members of a schema, without the URI, which is not stored. */
+export type ColumnsOf<S extends z.ZodObject> = Identified & {
+  [Name in Exclude<keyof z.output<S>, 'uri'>]-?: Column<Exclude<z.output<S>[Name], undefined>>;
+};
+
+/** A column for each member of a schema: what is neither text, number nor boolean is stored as JSON. */
+export function columnsOf<S extends z.ZodObject>({ shape }: S): ColumnsOf<S> {
+  const members = Object.entries(shape as Record<string, z.ZodType>).filter(([name]) => name !== 'uri');
+  return Object.fromEntries(members.map(([name, schema]) => [name, columnFor(schema)])) as ColumnsOf<S>;
+}
+
+const SIMPLE: Readonly<Record<string, unknown>> = { string: text, enum: text, number: integer, boolean: flag };
+
+function columnFor(schema: z.ZodType): Column<unknown> {
+  const { def } = schema as z.ZodType & { def: { type: string; innerType?: z.ZodType } };
+  if (def.innerType === undefined) return (SIMPLE[def.type] as Column<unknown> | undefined) ?? json();
+  const column = columnFor(def.innerType);
+  return def.type === 'nullable' ? nullable(column) : column;
+}
 
 export const annotatedColumns = { id: text, created_at: text, description: nullable(text), metadata: nullable(text) };
 
@@ -81,6 +102,11 @@ export class Table<Columns extends Identified> {
 
   where(condition: string, parameters: readonly SqlValue[]): RowOf<Columns>[] {
     return this.#rows(`${this.#select} WHERE ${condition}`, parameters);
+  }
+
+  /** The row with a value in a column that no two rows have in common. */
+  by<Name extends keyof Columns & string>(column: Name, value: RowOf<Columns>[Name] & SqlValue): RowOf<Columns> | null {
+    return this.where(`${column} = ?`, [value])[0] ?? null;
   }
 
   count(condition: string, parameters: readonly SqlValue[]): number {

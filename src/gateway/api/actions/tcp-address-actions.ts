@@ -1,35 +1,38 @@
 import { hostPort } from '../../../lib/network/ip-address.ts';
 import { isWithin } from '../../../lib/network/port-range.ts';
 import { reservedAddrs } from '../../../management/resources/reserved-addr.ts';
+import type { Ref } from '../../../management/resources/resource.ts';
 import { portsInOrder } from '../../endpoints/tcp-port-allocator.ts';
-import type { ReservedAddrRow } from '../../store/reserved-addrs.ts';
 import type { ApiContext } from '../api-context.ts';
-import type { Actions } from '../operation-router.ts';
 import { refuse } from '../request.ts';
 import { activeOwner } from './credential-actions.ts';
-import { createRow, type Stored, storedActions } from './stored-actions.ts';
+import { storedActions } from './stored-actions.ts';
 
-export function reservedAddrActions(context: ApiContext): Actions<typeof reservedAddrs> {
+export function tcpAddressActions(context: ApiContext) {
   const { store, links, addresses } = context;
-  const stored: Stored<typeof reservedAddrs, ReservedAddrRow> = {
-    resource: reservedAddrs,
-    rows: store.reservedAddrs,
-    shown: ({ port, ...row }) => ({
-      ...row,
-      uri: links.of(reservedAddrs, row.id),
-      addr: hostPort(addresses.tcpHost, port),
-      region: '',
-    }),
-  };
   return {
-    ...storedActions(store.database, stored),
-    create: ({ owner_id, ...sent }, caller) =>
-      createRow(store, stored, sent, caller, (common) => ({
+    reservedAddrs: storedActions(context, {
+      resource: reservedAddrs,
+      rows: store.reservedAddrs,
+      shown: ({ port, ...row }) => ({
+        ...row,
+        uri: links.of(reservedAddrs, row.id),
+        addr: hostPort(addresses.tcpHost, port),
+        region: '',
+      }),
+      make: (common, { owner_id }) => ({
         ...common,
         port: freeTcpPort(context),
         owner_id: activeOwner(context, owner_id),
-      })),
+      }),
+    }),
   };
+}
+
+/** The reserved address with a port. */
+export function reservedAddressAt({ store, links }: ApiContext, port: number): Ref | null {
+  const row = store.reservedAddrs.by('port', port);
+  return row && links.ref(reservedAddrs, row.id);
 }
 
 /** A port in no use that no invitation promises to devices. Ask in the transaction that takes it. @throws {ApiError} */
