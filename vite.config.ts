@@ -4,6 +4,7 @@ import { defineConfig } from 'vite';
 import { billOfMaterials } from './packaging/bill-of-materials.ts';
 import { compressedCopies } from './packaging/compressed-copies.ts';
 import { thirdPartyLicenses } from './packaging/third-party-licenses.ts';
+import { pageResources } from './src/management/page-resources.ts';
 
 const root = import.meta.dirname;
 const here = join(root, 'src/web');
@@ -19,6 +20,7 @@ export default defineConfig({
   base: '/',
   publicDir: false,
   logLevel: 'warn',
+  define: { PAGE_RESOURCES: JSON.stringify(pageResources()) },
   build: {
     outDir: join(root, 'dist/web'),
     emptyOutDir: true,

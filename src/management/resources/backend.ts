@@ -55,6 +55,7 @@ export interface HttpResponseBackend extends z.output<typeof HttpResponseBackend
 
 export const httpResponseBackends = defineResource({
   name: 'HTTP response backend',
+  label: 'Fixed response',
   path: '/backends/http_response',
   idPrefix: 'bkdhr_',
   table: 'http_response_backends',
@@ -114,6 +115,7 @@ export interface TunnelGroupBackend extends z.output<typeof TunnelGroupBackend> 
 
 export const tunnelGroupBackends = defineResource({
   name: 'tunnel group backend',
+  label: 'Tunnel group',
   path: '/backends/tunnel_group',
   idPrefix: 'bkdtg_',
   table: 'tunnel_group_backends',

@@ -54,6 +54,7 @@ export interface TlsCertificate extends z.output<typeof TlsCertificate> {
 
 export const tlsCertificates = defineResource({
   name: 'TLS certificate',
+  label: 'Certificate',
   path: '/tls_certificates',
   idPrefix: 'cert_',
   create: TlsCertificateCreate,
@@ -94,6 +95,7 @@ export interface CertificateAuthority extends z.output<typeof CertificateAuthori
 
 export const certificateAuthorities = defineResource({
   name: 'certificate authority',
+  label: 'Client CA',
   path: '/certificate_authorities',
   idPrefix: 'ca_',
   create: CertificateAuthorityCreate,

@@ -52,6 +52,7 @@ export interface Credential extends z.output<typeof Credential> {
 
 export const credentials = defineResource({
   name: 'credential',
+  label: 'Authtoken',
   path: '/credentials',
   idPrefix: 'cr_',
   eventName: 'tunnel_credential',

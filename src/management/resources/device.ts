@@ -133,5 +133,6 @@ export const devices = defineResource({
   path: '/devices',
   idPrefix: 'dev_',
   update: DeviceUpdate,
+  shown: { ip: 'Address', agent_version: 'Version' },
   answer: Device,
 });

@@ -105,6 +105,7 @@ export interface Endpoint extends z.output<typeof Endpoint> {
 
 export const endpoints = defineResource({
   name: 'endpoint',
+  label: 'Cloud endpoint',
   path: '/endpoints',
   idPrefix: 'ep_',
   table: 'cloud_endpoints',

@@ -128,6 +128,7 @@ export interface EnrolmentKey extends z.output<typeof EnrolmentKey> {
 
 export const enrolmentKeys = defineResource({
   name: 'enrolment key',
+  label: 'Invite',
   path: '/enrolment_keys',
   idPrefix: 'ek_',
   create: EnrolmentKeyCreate,

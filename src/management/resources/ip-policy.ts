@@ -72,6 +72,7 @@ export interface IpPolicyRule extends z.output<typeof IpPolicyRule> {}
 
 export const ipPolicyRules = defineResource({
   name: 'IP policy rule',
+  label: 'Rule of an IP policy',
   path: '/ip_policy_rules',
   idPrefix: 'ipr_',
   unknownIdCode: 1404,

@@ -27,6 +27,7 @@ export interface ReservedAddr extends z.output<typeof ReservedAddr> {
 
 export const reservedAddrs = defineResource({
   name: 'reserved address',
+  label: 'TCP address',
   path: '/reserved_addrs',
   idPrefix: 'ra_',
   eventName: 'tcp_address',

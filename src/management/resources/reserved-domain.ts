@@ -165,6 +165,7 @@ export interface ReservedDomain extends z.output<typeof ReservedDomain> {
 
 export const reservedDomains = defineResource({
   name: 'reserved domain',
+  label: 'Domain',
   path: '/reserved_domains',
   idPrefix: 'rd_',
   eventName: 'domain',

@@ -115,6 +115,10 @@ export interface ReadableResource<Answer extends z.ZodType = z.ZodType> {
   table: string;
   /** What events call it: `bot_user` in `bot_user_created.v0`; null: there are no events about changes of it. */
   eventName: string | null;
+  /** What pages call one: `Bot user`. */
+  label: string;
+  /** Members that pages and commands show as they are, with what they call them. */
+  shown?: Readonly<Record<string, string>>;
   answer: Answer;
   /** What the gateway stores of one, in columns of the same names. Left out: its table says that, in src/gateway/store. */
   row?: z.ZodObject;
@@ -130,15 +134,16 @@ export interface Resource<
   update: Update;
 }
 
-type Derived = Pick<ReadableResource, 'listKey' | 'unknownIdCode' | 'table' | 'eventName'>;
+type Derived = Pick<ReadableResource, 'listKey' | 'unknownIdCode' | 'table' | 'eventName' | 'label'>;
 
-/** A resource; list key, table and name in events follow from path and name unless they are given. */
+/** A resource; list key, table, label and name in events follow from path and name unless they are given. */
 export function defineResource<R extends Omit<ReadableResource, keyof Derived> & Partial<Derived>>(
   given: R,
 ): Derived & R {
   const inPath = given.path.slice(1);
   const eventName = given.name.toLowerCase().replaceAll(' ', '_');
-  return { listKey: inPath, unknownIdCode: UNKNOWN_ID, table: inPath, eventName, ...given };
+  const label = given.name.replace(/^./, (letter) => letter.toUpperCase());
+  return { listKey: inPath, unknownIdCode: UNKNOWN_ID, table: inPath, eventName, label, ...given };
 }
 
 /** The code for unknown ids of resources without a code of their own. */

@@ -12,9 +12,9 @@ import { attempt, useSubmission } from '../ui/submission.ts';
 import { DnsRecords } from './dns-records.tsx';
 import { type FormField, FormFieldInput, type FormValues, placedIn, type ShownOnce } from './form.tsx';
 import { PagedList } from './paged-list.ts';
-import { pageTitle, SECTION_TITLES } from './section.ts';
-import { AGENTS_ADDRESS } from './sections/agents.tsx';
-import { INVITE_FIELDS, INVITE_VALUES, inviteBody, joinCommand } from './sections/devices.tsx';
+import { pageTitle } from './section.ts';
+import { AGENTS_ADDRESS, agentsSection } from './sections/agents.tsx';
+import { devicesSection, INVITE_FIELDS, INVITE_VALUES, inviteBody, joinCommand } from './sections/devices.tsx';
 import { CERTIFICATE_POLICY, domainsSection } from './sections/domains.tsx';
 import { api, type News } from './session.ts';
 
@@ -286,7 +286,7 @@ function Lines({ way, secret: { text: lines, qr } }: { way: Way; secret: ShownOn
       <p class="hint">The device appears here when it has joined:</p>
       <div class="actions">
         <ButtonLink href={linkTo(way === 'invite' ? 'devices' : 'agents')}>
-          {SECTION_TITLES[way === 'invite' ? 'devices' : 'agents']}
+          {(way === 'invite' ? devicesSection : agentsSection).title}
         </ButtonLink>
         <ButtonLink href={linkTo('add-site')}>Add another site</ButtonLink>
       </div>

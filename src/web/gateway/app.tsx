@@ -9,7 +9,7 @@ import { useSubmission } from '../ui/submission.ts';
 import { AddSite } from './add-site.tsx';
 import { Sections } from './item-link.tsx';
 import { Overview } from './overview.tsx';
-import { pageTitle, SECTION_TITLES, type Section, type SectionName } from './section.ts';
+import { pageTitle, type Section } from './section.ts';
 import { SectionView } from './section-view.tsx';
 import { agentsSection } from './sections/agents.tsx';
 import { auditLogSection } from './sections/audit-log.tsx';
@@ -46,34 +46,38 @@ const SIGN_IN = {
     'You are signed out: the session expired or was ended, its API key was revoked, its person may no longer use the dashboard, or the gateway restarted. Sign in to go on where you were.',
 } as const;
 
+/** A view's part of the address, and its title. */
+type View = Pick<Section, 'name' | 'title'>;
+
+const OVERVIEW: View = { name: 'overview', title: 'Overview' };
+const ADD_SITE: View = { name: 'add-site', title: 'Add a site' };
+
+/** The sections, as the navigation has them. */
+const GROUPS = [
+  { name: 'fleet', title: 'Fleet', sections: [devicesSection, agentsSection, endpointsSection, invitesSection] },
+  { name: 'names', title: 'Names', sections: [domainsSection, certificatesSection, tcpAddressesSection] },
+  {
+    name: 'traffic',
+    title: 'Traffic',
+    sections: [
+      ...[edgesSection, tunnelGroupsSection, responsesSection, ipPoliciesSection, ipRestrictionsSection],
+      ...[authoritiesSection, vaultsSection],
+    ],
+  },
+  {
+    name: 'access',
+    title: 'Access',
+    sections: [peopleSection, signInsSection, botUsersSection, authtokensSection, apiKeysSection, shareLinksSection],
+  },
+  {
+    name: 'events',
+    title: 'Events',
+    sections: [auditLogSection, eventDestinationsSection, eventSubscriptionsSection],
+  },
+];
+
 /** Each section knows its own items; here they are all alike. */
-const SECTIONS = Object.fromEntries(
-  [
-    devicesSection,
-    invitesSection,
-    agentsSection,
-    endpointsSection,
-    domainsSection,
-    certificatesSection,
-    edgesSection,
-    tunnelGroupsSection,
-    responsesSection,
-    ipPoliciesSection,
-    ipRestrictionsSection,
-    tcpAddressesSection,
-    vaultsSection,
-    authoritiesSection,
-    peopleSection,
-    signInsSection,
-    botUsersSection,
-    authtokensSection,
-    apiKeysSection,
-    auditLogSection,
-    eventDestinationsSection,
-    eventSubscriptionsSection,
-    shareLinksSection,
-  ].map((section) => [section.name, section as unknown as Section]),
-) as Record<SectionName, Section>;
+const SECTIONS = GROUPS.flatMap<View>(({ sections }) => sections) as readonly View[] as readonly Section[];
 
 function App(): JSX.Element {
   const access = session.access.value;
@@ -146,7 +150,7 @@ function Dashboard({ holder }: { holder: string }): JSX.Element {
       <main id="content" tabindex={-1}>
         <StaleNotice connection={live.connection} />
         <Sections.Provider value={SECTIONS}>
-          <View key={view} view={view} live={live} />
+          <ViewOf key={view.name} view={view} live={live} />
         </Sections.Provider>
         <footer class="foot">{live.figures.value && `version ${live.figures.value.version}`}</footer>
       </main>
@@ -154,45 +158,31 @@ function Dashboard({ holder }: { holder: string }): JSX.Element {
   );
 }
 
-function currentView(): ViewName {
-  const [name = ''] = route.value;
-  return name in SECTIONS || name === 'add-site' ? (name as ViewName) : 'overview';
+function currentView(): View {
+  const [name] = route.value;
+  return [ADD_SITE, ...SECTIONS].find((view) => view.name === name) ?? OVERVIEW;
 }
 
 /** Give it the view's name as `key`. */
-function View({ view, live: { figures, newsOf } }: { view: ViewName; live: LiveFigures }): JSX.Element {
+function ViewOf({ view, live: { figures, newsOf } }: { view: View; live: LiveFigures }): JSX.Element {
   const [news] = useState(() => newsOf(watchedBy(view)));
-  if (view === 'overview') return <Overview figures={figures} news={news} />;
-  if (view === 'add-site') return <AddSite news={news} />;
-  return <SectionView section={SECTIONS[view]} news={news} />;
+  if (view === OVERVIEW) return <Overview figures={figures} news={news} />;
+  if (view === ADD_SITE) return <AddSite news={news} />;
+  return <SectionView section={view as Section} news={news} />;
 }
 
-function watchedBy(view: ViewName): Watched {
-  if (view === 'overview') return { online: [''], tables: Object.values(SECTIONS).flatMap(({ tables }) => tables) };
-  return view === 'add-site' ? domainsSection : SECTIONS[view];
+function watchedBy(view: View): Watched {
+  if (view === OVERVIEW) return { online: [''], tables: SECTIONS.flatMap(({ tables }) => tables) };
+  return view === ADD_SITE ? domainsSection : (view as Section);
 }
 
-type ViewName = keyof typeof SECTION_TITLES;
-
-const GROUPS: readonly { name: string | null; title?: string; views: readonly ViewName[] }[] = [
-  { name: null, views: ['overview', 'add-site'] },
-  { name: 'fleet', title: 'Fleet', views: ['devices', 'agents', 'endpoints', 'invites'] },
-  { name: 'names', title: 'Names', views: ['domains', 'certificates', 'tcp-addresses'] },
-  {
-    name: 'traffic',
-    title: 'Traffic',
-    views: ['edges', 'tunnel-groups', 'responses', 'ip-policies', 'ip-restrictions', 'authorities', 'vaults'],
-  },
-  {
-    name: 'access',
-    title: 'Access',
-    views: ['people', 'sign-ins', 'bot-users', 'authtokens', 'api-keys', 'share-links'],
-  },
-  { name: 'events', title: 'Events', views: ['audit-log', 'event-destinations', 'event-subscriptions'] },
+const NAVIGATION: readonly { name: string | null; title?: string; views: readonly View[] }[] = [
+  { name: null, views: [OVERVIEW, ADD_SITE] },
+  ...GROUPS.map(({ sections, ...group }) => ({ ...group, views: sections })),
 ];
 
 /** All views: beside the content, or on narrow screens behind a button that names the present one. */
-function Navigation({ view }: { view: ViewName }): JSX.Element {
+function Navigation({ view }: { view: View }): JSX.Element {
   const isOpen = useSignal(false);
   return (
     <nav class="views" aria-label="Dashboard">
@@ -201,28 +191,28 @@ function Navigation({ view }: { view: ViewName }): JSX.Element {
         class="button views-toggle"
         aria-expanded={isOpen.value}
         aria-controls="views"
-        aria-label={`Menu: ${SECTION_TITLES[view]}`}
+        aria-label={`Menu: ${view.title}`}
         onClick={() => {
           isOpen.value = !isOpen.value;
         }}
       >
-        {SECTION_TITLES[view]}
+        {view.title}
       </button>
       <div id="views" class={isOpen.value ? 'groups open' : 'groups'}>
-        {GROUPS.map(({ name, title, views }) => (
+        {NAVIGATION.map(({ name, title, views }) => (
           <div key={name} class="group">
             {name !== null && <h2 id={`group-${name}`}>{title}</h2>}
             <ul aria-labelledby={name === null ? undefined : `group-${name}`}>
               {views.map((each) => (
-                <li key={each}>
+                <li key={each.name}>
                   <a
-                    href={each === 'overview' ? '#/' : linkTo(each)}
+                    href={each === OVERVIEW ? '#/' : linkTo(each.name)}
                     aria-current={each === view ? 'page' : undefined}
                     onClick={() => {
                       isOpen.value = false;
                     }}
                   >
-                    {SECTION_TITLES[each]}
+                    {each.title}
                   </a>
                 </li>
               ))}

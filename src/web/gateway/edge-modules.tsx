@@ -7,7 +7,7 @@ import { confirmed, edited } from './action-dialogs.tsx';
 import { type FormField, type FormValues, filled, linesOf } from './form.tsx';
 import { ItemLink } from './item-link.tsx';
 import { loadOptions } from './paged-list.ts';
-import type { Action, SectionName } from './section.ts';
+import type { Action } from './section.ts';
 import { responsesSection, tunnelGroupsSection } from './sections/backends.tsx';
 import { authoritiesSection } from './sections/certificates.tsx';
 import { ipPoliciesSection } from './sections/ip-policies.tsx';
@@ -54,7 +54,7 @@ const BACKEND: Module<'backend'> = {
   ],
   values: ({ backend }) => ({ backend_id: backend.id }),
   body: ({ backend_id = '' }) => ({ backend_id }),
-  show: ({ backend: { id } }) => <ItemLink section={id.startsWith('bkdtg_') ? 'tunnel-groups' : 'responses'} id={id} />,
+  show: ({ backend: { id } }) => <ItemLink id={id} />,
 };
 
 const IP_RESTRICTION: Module<'ip_restriction'> = {
@@ -76,7 +76,7 @@ const IP_RESTRICTION: Module<'ip_restriction'> = {
   ],
   values: ({ ip_policies }) => ({ ids: ip_policies.map(({ id }) => id).join('\n') }),
   body: ({ ids }) => ({ ip_policy_ids: linesOf(ids) }),
-  show: ({ ip_policies }) => <Links section="ip-policies" of={ip_policies} />,
+  show: ({ ip_policies }) => <Links of={ip_policies} />,
 };
 
 const MUTUAL_TLS: Module<'mutual_tls'> = {
@@ -98,7 +98,7 @@ const MUTUAL_TLS: Module<'mutual_tls'> = {
   ],
   values: ({ certificate_authorities }) => ({ ids: certificate_authorities.map(({ id }) => id).join('\n') }),
   body: ({ ids }) => ({ certificate_authority_ids: linesOf(ids) }),
-  show: ({ certificate_authorities }) => <Links section="authorities" of={certificate_authorities} />,
+  show: ({ certificate_authorities }) => <Links of={certificate_authorities} />,
 };
 
 const TLS_TERMINATION: Module<'tls_termination'> = {
@@ -264,12 +264,12 @@ function ModuleCard({
   );
 }
 
-function Links({ section, of }: { section: SectionName; of: readonly { id: string }[] }): JSX.Element {
+function Links({ of }: { of: readonly { id: string }[] }): JSX.Element {
   return (
     <>
       {of.map(({ id }) => (
         <div key={id}>
-          <ItemLink section={section} id={id} />
+          <ItemLink id={id} />
         </div>
       ))}
     </>

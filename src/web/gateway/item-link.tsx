@@ -3,11 +3,11 @@ import { createContext, type JSX } from 'preact';
 import { useContext } from 'preact/hooks';
 import { ApiProblem } from '../ui/api.ts';
 import { linkTo } from '../ui/router.ts';
-import type { Item, Section, SectionName } from './section.ts';
+import type { Item, Section } from './section.ts';
 import { api } from './session.ts';
 
-/** All sections by their names, which know what their items are called. */
-export const Sections = createContext<Partial<Record<SectionName, Section>>>({});
+/** All sections, which know what their items are called. */
+export const Sections = createContext<readonly Section[]>([]);
 
 const MAX_NAMES = 1_000;
 /** Names by path; null while one is not known. */
@@ -18,24 +18,27 @@ export function forgetNames(): void {
   names.clear();
 }
 
-export interface ItemNameProps {
-  section: SectionName;
-  id: string;
-}
-
 /** What people call an item; its id until that is known. */
-export function ItemName({ section, id }: ItemNameProps): JSX.Element {
-  const name = nameIn(useContext(Sections)[section], id);
+export function ItemName({ id }: { id: string }): JSX.Element {
+  const name = nameIn(useSectionOf(id), id);
   return name === null ? <code>{id}</code> : <span title={id}>{name}</span>;
 }
 
 /** A link to an item's page. */
-export function ItemLink({ section, id }: ItemNameProps): JSX.Element {
-  return (
-    <a href={linkTo(section, id)}>
-      <ItemName section={section} id={id} />
+export function ItemLink({ id }: { id: string }): JSX.Element {
+  const section = useSectionOf(id);
+  return section ? (
+    <a href={linkTo(section.name, id)}>
+      <ItemName id={id} />
     </a>
+  ) : (
+    <code>{id}</code>
   );
+}
+
+/** The section that has a page of an item; its id begins as the ids there do. */
+export function useSectionOf(id: string): Section | undefined {
+  return useContext(Sections).find(({ idPrefix }) => id.startsWith(idPrefix));
 }
 
 function nameIn(section: Section | undefined, id: string): string | null {

@@ -5,14 +5,14 @@ import { Button } from '../ui/button.tsx';
 import { ProblemNotice } from '../ui/notice.tsx';
 import { linkTo } from '../ui/router.ts';
 import { PagedList } from './paged-list.ts';
-import type { Action, Column, Item, Section, SectionName } from './section.ts';
+import type { Action, Column, Item, Section } from './section.ts';
 
 export interface ItemTableProps<T extends Item> {
   title: string;
   columns: readonly Column<T>[];
   items: readonly T[];
   /** The section that has a page of each item; left out: there are no pages. */
-  section?: SectionName;
+  section?: string;
   /** Buttons of each row. */
   actions?: (item: T) => readonly Action[];
   onAction?: (action: Action) => void;
@@ -82,7 +82,7 @@ export interface OwnedItemsProps<T extends Item> extends Pick<Section<T>, 'path'
   add?: () => Action;
   actions?: (item: T) => readonly Action[];
   /** The section that has a page of each item; left out: there are no pages. */
-  section?: SectionName;
+  section?: string;
   /** What stands there without items. */
   none: ComponentChildren;
 }

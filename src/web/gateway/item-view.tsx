@@ -8,7 +8,7 @@ import { goTo, linkTo, route, useTitle } from '../ui/router.ts';
 import { attempt } from '../ui/submission.ts';
 import { forgetNames } from './item-link.tsx';
 import { isOutdated } from './paged-list.ts';
-import { type Fact, type Item, pageTitle, SECTION_TITLES, type Section } from './section.ts';
+import { type Fact, type Item, pageTitle, type Section } from './section.ts';
 import { api, type News } from './session.ts';
 
 export interface ItemViewProps<T extends Item> {
@@ -49,11 +49,11 @@ export function ItemView<T extends Item>({ section, id, news, onChange }: ItemVi
   };
   const found = item.value;
   const name = found ? section.nameOf(found) : id;
-  useTitle(pageTitle(`${name} – ${SECTION_TITLES[section.name]}`));
+  useTitle(pageTitle(`${name} – ${section.title}`));
   return (
     <section aria-labelledby="item">
       <a class="back" href={linkTo(section.name)}>
-        {SECTION_TITLES[section.name]}
+        {section.title}
       </a>
       <div class="section-head">
         <Heading text={name} />

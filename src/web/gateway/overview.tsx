@@ -12,7 +12,7 @@ import { attempt } from '../ui/submission.ts';
 import { ago } from '../ui/time-span.ts';
 import { paced } from './paged-list.ts';
 import { type ProblemGroup, problemGroups } from './problems.ts';
-import { pageTitle, SECTION_TITLES } from './section.ts';
+import { pageTitle } from './section.ts';
 import { api, type News } from './session.ts';
 
 const REFRESH_MS = 5_000;
@@ -31,7 +31,7 @@ export function Overview({
   figures: ReadonlySignal<Figures | null>;
   news: ReadonlySignal<News>;
 }): JSX.Element {
-  useTitle(pageTitle(SECTION_TITLES.overview));
+  useTitle(pageTitle('Overview'));
   const overview = useSignal<DashboardOverview | null>(null);
   const problem = useSignal<ApiProblem | null>(null);
   const [refresh] = useState(() =>
@@ -107,7 +107,7 @@ export function Overview({
           <p>A site is a place with devices: a domain, and the permission to use its names.</p>
           <ButtonLink kind="primary" href={linkTo('add-site')}>
             <PlusIcon />
-            {SECTION_TITLES['add-site']}
+            Add a site
           </ButtonLink>
         </EmptyState>
       )}

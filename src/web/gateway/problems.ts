@@ -3,11 +3,16 @@ import type { Tone } from '../ui/notice.tsx';
 import { linkTo } from '../ui/router.ts';
 import { spanSince } from '../ui/time-span.ts';
 import { dateOf } from './cells.tsx';
-import { SECTION_TITLES, type SectionName, searchLink } from './section.ts';
-import { nameOfAuthority, nameOfCertificate } from './sections/certificates.tsx';
-import { DEVICE_STATES, DEVICE_TONES } from './sections/devices.tsx';
-import { certificateOf, NEEDS_ATTENTION } from './sections/domains.tsx';
-import { nameOfEdge } from './sections/tls-edges.tsx';
+import { type Section, searchLink } from './section.ts';
+import {
+  authoritiesSection,
+  certificatesSection,
+  nameOfAuthority,
+  nameOfCertificate,
+} from './sections/certificates.tsx';
+import { DEVICE_STATES, DEVICE_TONES, devicesSection } from './sections/devices.tsx';
+import { certificateOf, domainsSection, NEEDS_ATTENTION } from './sections/domains.tsx';
+import { edgesSection, nameOfEdge } from './sections/tls-edges.tsx';
 
 /** What an operator should do something about. */
 export interface Problem {
@@ -42,7 +47,7 @@ type ItemOf<Kind extends keyof NeedsAttention> = NeedsAttention[Kind]['first'][n
 interface Words<Item> {
   tone: Tone;
   label: string;
-  section: SectionName;
+  section: Pick<Section, 'name' | 'title'>;
   /** Finds them in the list of the section. */
   search?: string;
   /** The dialog that helps. */
@@ -54,7 +59,7 @@ const WORDS: { [Kind in keyof NeedsAttention]: Words<ItemOf<Kind>> } = {
   expired: {
     tone: 'bad',
     label: 'Expired',
-    section: 'certificates',
+    section: certificatesSection,
     of: (certificate) => {
       const date = dateOf(certificate.not_after);
       const detail =
@@ -67,7 +72,7 @@ const WORDS: { [Kind in keyof NeedsAttention]: Words<ItemOf<Kind>> } = {
   expiredAuthorities: {
     tone: 'bad',
     label: 'Expired',
-    section: 'authorities',
+    section: authoritiesSection,
     of: (authority) => ({
       title: `The certificate ${nameOfAuthority(authority)} has expired`,
       detail: `It was valid until ${dateOf(authority.not_after)}. Clients with its certificates are refused.`,
@@ -76,7 +81,7 @@ const WORDS: { [Kind in keyof NeedsAttention]: Words<ItemOf<Kind>> } = {
   failedDomains: {
     tone: 'bad',
     label: NEEDS_ATTENTION,
-    section: 'domains',
+    section: domainsSection,
     search: NEEDS_ATTENTION,
     of: (domain) => ({
       title:
@@ -89,7 +94,7 @@ const WORDS: { [Kind in keyof NeedsAttention]: Words<ItemOf<Kind>> } = {
   idleEdges: {
     tone: 'bad',
     label: 'Offline',
-    section: 'edges',
+    section: edgesSection,
     of: (edge) => {
       const name = nameOfEdge(edge);
       return edge.hasGroup
@@ -103,7 +108,7 @@ const WORDS: { [Kind in keyof NeedsAttention]: Words<ItemOf<Kind>> } = {
   offline: {
     tone: DEVICE_TONES.offline,
     label: DEVICE_STATES.offline,
-    section: 'devices',
+    section: devicesSection,
     search: DEVICE_STATES.offline,
     of: ({ name, last_seen_at, created_at }) => ({
       title: `${name} is offline`,
@@ -113,7 +118,7 @@ const WORDS: { [Kind in keyof NeedsAttention]: Words<ItemOf<Kind>> } = {
   expiring: {
     tone: 'warning',
     label: 'Expires soon',
-    section: 'certificates',
+    section: certificatesSection,
     of: (certificate) => ({
       title: `The certificate ${nameOfCertificate(certificate)} expires soon`,
       detail: `It is valid until ${dateOf(certificate.not_after)}. Upload a new one before.`,
@@ -122,7 +127,7 @@ const WORDS: { [Kind in keyof NeedsAttention]: Words<ItemOf<Kind>> } = {
   neverOnline: {
     tone: DEVICE_TONES.never,
     label: DEVICE_STATES.never,
-    section: 'devices',
+    section: devicesSection,
     search: DEVICE_STATES.never,
     of: ({ name }) => ({
       title: `${name} is offline`,
@@ -132,7 +137,7 @@ const WORDS: { [Kind in keyof NeedsAttention]: Words<ItemOf<Kind>> } = {
   pending: {
     tone: DEVICE_TONES.pending,
     label: DEVICE_STATES.pending,
-    section: 'devices',
+    section: devicesSection,
     search: DEVICE_STATES.pending,
     action: 'approve',
     of: ({ name, created_at }) => ({
@@ -152,10 +157,10 @@ function groupOf<Kind extends keyof NeedsAttention>(kind: Kind, attention: Needs
     first: first.map((item) => ({
       id: item.id,
       ...of(item),
-      link: linkTo(section, item.id, ...(action === undefined ? [] : [action])),
+      link: linkTo(section.name, item.id, ...(action === undefined ? [] : [action])),
     })),
     more: total - first.length,
-    all: searchLink(section, search),
-    where: search === '' ? SECTION_TITLES[section] : `${SECTION_TITLES[section]}, “${search}”`,
+    all: searchLink(section.name, search),
+    where: search === '' ? section.title : `${section.title}, “${search}”`,
   };
 }

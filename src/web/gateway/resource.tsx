@@ -1,7 +1,8 @@
+import type { PageMember, PageResource } from '../../management/page-resources.ts';
 import { type Confirmation, edited, removal } from './action-dialogs.tsx';
-import { Ago, type Annotated, commonFacts } from './cells.tsx';
-import type { FormField, FormValues, ItemForm } from './form.tsx';
-import type { Action, Column, Section } from './section.ts';
+import { Ago, type Annotated, commonFacts, Named, optional } from './cells.tsx';
+import { type FormField, type FormValues, filled, type ItemForm } from './form.tsx';
+import type { Action, Column, Fact, Item, Section } from './section.ts';
 
 export const DESCRIPTION: FormField = { name: 'description', label: 'Description', hint: 'Optional.', kind: 'text' };
 /** The fields of the members that most resources have. */
@@ -15,12 +16,22 @@ export const CREATED: Column<{ created_at: string }> = {
   cell: ({ created_at }) => <Ago moment={created_at} />,
 };
 
-/** A resource whose items people create, change and delete. Descriptions and metadata need no values and no body. */
-export interface Resource<T extends Annotated> extends Omit<Section<T>, 'create' | 'actions' | 'listKey' | 'tables'> {
-  /** Left out: the path. */
-  listKey?: string;
-  /** Left out: the one that is named as the list. */
-  tables?: readonly string[];
+type Derived = 'path' | 'idPrefix' | 'listKey' | 'tables';
+
+/** What a section takes from its resource. */
+export function listOf({ path, idPrefix, listKey, table }: PageResource): Pick<Section, Derived> {
+  return { path, idPrefix, listKey, tables: [table] };
+}
+
+type Said<T extends Item> = Omit<Section<T>, Derived | 'create' | 'actions'> & Partial<Pick<Section<T>, 'tables'>>;
+
+/**
+ * A resource whose items people create, change and delete. What is left out shows the members of its definition.
+ * Descriptions and metadata need no values and no body.
+ */
+export interface Resource<T extends Annotated>
+  extends Pick<Said<T>, 'name' | 'title' | 'empty'>,
+    Partial<Omit<Said<T>, 'name' | 'title' | 'empty'>> {
   create?: Omit<ItemForm, 'body'> & { body?: ItemForm['body'] };
   edit?: Pick<ItemForm, 'label' | 'fields'> & { values?: (item: T) => FormValues; body?: ItemForm['body'] };
   /** Left out of it: the title `Delete <name>?`, the label `Delete`. */
@@ -30,20 +41,19 @@ export interface Resource<T extends Annotated> extends Omit<Section<T>, 'create'
 }
 
 /** The list of a resource's items, with what one can do with each. */
-export function resource<T extends Annotated>(options: Resource<T>): Section<T> {
-  const { create, edit, remove, facts, actions, ...section } = options;
-  const { listKey = section.path.slice(1), tables = [listKey] } = section;
+export function resource<T extends Annotated>(definition: PageResource, said: Resource<T>): Section<T> {
+  const list = listOf(definition);
+  const { create, edit, remove, facts, actions, ...section } = { ...plainSection<T>(definition), ...said };
   const usual = (item: T) => {
-    const path = `${section.path}/${item.id}`;
+    const path = `${list.path}/${item.id}`;
     return {
       edit: edit ? [edited({ name: 'edit', label: 'Edit', method: 'PATCH', path, form: editForm(edit, item) })] : [],
       remove: [removal({ title: `Delete ${section.nameOf(item)}?`, ...remove(item), path })],
     };
   };
   return {
+    ...list,
     ...section,
-    listKey,
-    tables,
     ...(create && {
       create: { ...create, body: (values) => ({ ...create.body?.(values), ...newAnnotations(values) }) },
     }),
@@ -53,6 +63,75 @@ export function resource<T extends Annotated>(options: Resource<T>): Section<T> 
       return actions ? actions(item, found) : [...found.edit, ...found.remove];
     },
   };
+}
+
+/** A member as it is, in words. */
+function textOf(item: object, { name }: PageMember): string {
+  const value: unknown = (item as Readonly<Record<string, unknown>>)[name];
+  return value === null || value === undefined ? '' : String(value);
+}
+
+/** Columns of members as they are, those that are named first. */
+export function memberColumns<T extends object>({ members }: PageResource, first: readonly string[] = []): Column<T>[] {
+  const place = ({ name }: PageMember) => (first.includes(name) ? first.indexOf(name) : first.length);
+  return members
+    .toSorted((a, b) => place(a) - place(b))
+    .map((member) => ({ head: member.label, cell: (item) => textOf(item, member) || '–' }));
+}
+
+/** What is known of members as they are. */
+export function memberFacts<T extends object>(
+  definition: PageResource,
+  first: readonly string[] = [],
+): (item: T) => Fact[] {
+  const columns = memberColumns<T>(definition, first);
+  return (item) => columns.flatMap(({ head, cell }) => optional(head, cell(item) === '–' ? '' : cell(item)));
+}
+
+/** A section that shows the members of a definition: the first one names an item. */
+function plainSection<T extends Annotated>(definition: PageResource) {
+  const { members, label } = definition;
+  const [first, ...others] = members;
+  const nameOf = (item: T): string => (first && textOf(item, first)) || item.id;
+  const form = (kind: keyof PageMember['isSent']) => {
+    const sent = members.filter(({ isSent }) => isSent[kind]);
+    const fields = sent.map(({ name, label, hint }): FormField => ({ name, label, hint, kind: 'text' }));
+    return { sent, fields: [...fields, ...ANNOTATIONS] };
+  };
+  const [sent, changed] = [form('create'), form('update')];
+  const what = label.replace(/^[A-Z](?=[a-z])/, (letter) => letter.toLowerCase());
+  const named: Column<T> = {
+    head: first?.label ?? label,
+    cell: (item) => <Named name={nameOf(item)} below={item.description} />,
+  };
+  return {
+    nameOf,
+    columns: [named, ...memberColumns<T>({ ...definition, members: others }), CREATED],
+    searchTexts: (item: T) => [
+      ...members.map((member) => textOf(item, member)),
+      ...[item.id, item.description, item.metadata],
+    ],
+    facts: memberFacts<T>(definition),
+    ...(sent.sent.length > 0 && {
+      create: {
+        label: `Create ${what}`,
+        fields: sent.fields,
+        body: (values: FormValues) => filled(valuesOf(sent.sent, values)),
+      },
+    }),
+    ...(changed.sent.length > 0 && {
+      edit: {
+        label: `Edit ${what}`,
+        fields: changed.fields,
+        values: (item: T) => Object.fromEntries(changed.sent.map((member) => [member.name, textOf(item, member)])),
+        body: (values: FormValues) => valuesOf(changed.sent, values),
+      },
+    }),
+  };
+}
+
+function valuesOf(members: readonly PageMember[], values: FormValues): Record<string, string> {
+  return Object.fromEntries(members.map(({ name }) => [name, values[name]?.trim() ?? '']));
 }
 
 function editForm<T extends Annotated>(edit: NonNullable<Resource<T>['edit']>, item: T): ItemForm {

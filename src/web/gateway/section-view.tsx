@@ -19,7 +19,6 @@ import {
   type Item,
   keepSearch,
   pageTitle,
-  SECTION_TITLES,
   type Section,
   searchInAddress,
 } from './section.ts';
@@ -50,7 +49,7 @@ export function SectionView<T extends Item>({ section, news }: SectionViewProps<
     if (wasItem.current && !isItem) focusHeading(document.getElementById('section'));
     wasItem.current = isItem;
   }, [isItem]);
-  useTitle(isItem ? null : pageTitle(SECTION_TITLES[section.name]));
+  useTitle(isItem ? null : pageTitle(section.title));
   return (
     <>
       {/* Stays, so that the search and the place in the list are there again after a look at one item. */}
@@ -97,7 +96,7 @@ function List<T extends Item>({ section, list }: { section: Section<T>; list: Pa
     if (filter.value.trim() !== '') void list.loadUpTo(MOST);
   });
   const isLoading = list.state.value === 'loading';
-  const title = SECTION_TITLES[section.name];
+  const title = section.title;
   const searchLabel = `Search ${title.replace(/^[A-Z](?=[a-z])/, (letter) => letter.toLowerCase())}`;
   const isLimited = filterQuery(section, limits.value).size > 0;
   const isEmpty = items.length === 0 && !isLimited && list.state.value === 'complete' && list.problem.value === null;

@@ -3,40 +3,8 @@ import { keepInAddress, linkTo, queryInAddress } from '../ui/router.ts';
 import type { ItemForm } from './form.tsx';
 import type { Watched } from './session.ts';
 
-/** What the views are called. */
-export const SECTION_TITLES = {
-  overview: 'Overview',
-  'add-site': 'Add a site',
-  devices: 'Devices',
-  invites: 'Invites',
-  'share-links': 'Share links',
-  agents: 'Agents',
-  endpoints: 'Endpoints',
-  domains: 'Domains',
-  certificates: 'Certificates',
-  edges: 'TLS edges',
-  'tunnel-groups': 'Tunnel groups',
-  responses: 'Fixed responses',
-  'ip-policies': 'IP policies',
-  'ip-restrictions': 'IP restrictions',
-  'tcp-addresses': 'TCP addresses',
-  vaults: 'Vaults',
-  authorities: 'Client CAs',
-  people: 'People',
-  'sign-ins': 'Sign-ins',
-  'bot-users': 'Bot users',
-  authtokens: 'Authtokens',
-  'api-keys': 'API keys',
-  'audit-log': 'Audit log',
-  'event-destinations': 'Event destinations',
-  'event-subscriptions': 'Event subscriptions',
-} as const;
-
 /** The title of the browser's tab. */
 export const pageTitle = (view: string): string => `${view} – ${window.location.hostname.replace(/^api\./, '')}`;
-
-/** The views that are lists of the management API's resources. */
-export type SectionName = Exclude<keyof typeof SECTION_TITLES, 'overview' | 'add-site'>;
 
 export interface Item {
   id: string;
@@ -77,7 +45,11 @@ export interface Fact {
 
 /** A resource of the management API: its list, and the page of each item. */
 export interface Section<T extends Item = Item> extends Watched {
-  name: SectionName;
+  /** Its part of the address. */
+  name: string;
+  title: string;
+  /** What the ids of its items begin with. */
+  idPrefix: string;
   path: string;
   listKey: string;
   /** What people call an item. */
@@ -103,7 +75,7 @@ export interface Section<T extends Item = Item> extends Watched {
 }
 
 /** The link to what a search finds in a list. */
-export function searchLink(section: SectionName, text: string): string {
+export function searchLink(section: string, text: string): string {
   return linkTo(section) + (text === '' ? '' : `?${new URLSearchParams({ search: text })}`);
 }
 

@@ -5,6 +5,8 @@ import { confirmed } from '../action-dialogs.tsx';
 import { commonFacts, For, Named, optional } from '../cells.tsx';
 import { ItemLink } from '../item-link.tsx';
 import { ItemTable, OwnedItems } from '../item-table.tsx';
+import { listOf } from '../resource.tsx';
+import { RESOURCES } from '../resources.ts';
 import type { Column, Section } from '../section.ts';
 import { api } from '../session.ts';
 
@@ -16,9 +18,9 @@ const nameOf = ({ device, ip }: TunnelSession): string => device?.name ?? ip;
 
 /** Agents that are online. */
 export const agentsSection: Section<TunnelSession> = {
+  ...listOf(RESOURCES.tunnelSessions),
   name: 'agents',
-  path: '/tunnel_sessions',
-  listKey: 'tunnel_sessions',
+  title: 'Agents',
   // What comes and goes with its authtoken may be its tunnels.
   online: ['ts_', 'cr_'],
   changesWith: ({ device, credential }) => [device?.id, credential?.id],
@@ -48,12 +50,12 @@ export const agentsSection: Section<TunnelSession> = {
     command: `NGROK_AUTHTOKEN=<authtoken> NGROK_SERVER_ADDR=${AGENTS_ADDRESS} device-agent`,
   },
   facts: (agent) => [
-    ...optional('Device', agent.device && <ItemLink section="devices" id={agent.device.id} />),
+    ...optional('Device', agent.device && <ItemLink id={agent.device.id} />),
     { label: 'Address', value: agent.ip },
     { label: 'Version', value: agent.agent_version || 'unknown' },
     ...optional('System', agent.os),
     { label: 'Online for', value: <For moment={agent.started_at} /> },
-    ...optional('Authtoken', agent.credential && <ItemLink section="authtokens" id={agent.credential.id} />),
+    ...optional('Authtoken', agent.credential && <ItemLink id={agent.credential.id} />),
     ...commonFacts({ id: agent.id, created_at: agent.started_at, metadata: agent.metadata }),
   ],
   more: (agent) => (

@@ -1,47 +1,33 @@
 import type { JSX } from 'preact';
+import type { PageResource } from '../../../management/page-resources.ts';
 import type { AuditEvent } from '../../../management/resources/audit-event.ts';
 import { goTo, linkTo } from '../../ui/router.ts';
 import { confirmed } from '../action-dialogs.tsx';
 import { Ago, Named, optional } from '../cells.tsx';
-import { ItemLink } from '../item-link.tsx';
+import { ItemLink, useSectionOf } from '../item-link.tsx';
 import { ItemTable } from '../item-table.tsx';
-import type { Action, Column, Section, SectionName } from '../section.ts';
+import { listOf } from '../resource.tsx';
+import { RESOURCES } from '../resources.ts';
+import type { Action, Column, Section } from '../section.ts';
 import { api } from '../session.ts';
 
-/** What the kinds of objects are called, and which section has those that still exist. */
-const KINDS: Readonly<Record<string, { label: string; section?: SectionName }>> = {
-  agent_command: { label: 'Command to an agent' },
-  api_key: { label: 'API key', section: 'api-keys' },
-  bot_user: { label: 'Bot user', section: 'bot-users' },
-  certificate_authority: { label: 'Client CA', section: 'authorities' },
-  dashboard_session: { label: 'Dashboard session' },
-  database: { label: 'Database' },
-  device: { label: 'Device', section: 'devices' },
-  domain: { label: 'Domain', section: 'domains' },
-  ended_sign_ins: { label: 'Ended sign-ins' },
-  endpoint: { label: 'Cloud endpoint', section: 'endpoints' },
-  endpoint_configuration: { label: 'Endpoint configuration' },
-  endpoint_policy: { label: 'Policy of an agent’s endpoint' },
-  enrolment_key: { label: 'Invite', section: 'invites' },
-  event_destination: { label: 'Event destination', section: 'event-destinations' },
-  event_subscription: { label: 'Event subscription', section: 'event-subscriptions' },
-  gateway: { label: 'Gateway' },
-  http_response_backend: { label: 'Fixed response', section: 'responses' },
-  ip_policy: { label: 'IP policy', section: 'ip-policies' },
-  ip_policy_rule: { label: 'Rule of an IP policy' },
-  ip_restriction: { label: 'IP restriction', section: 'ip-restrictions' },
-  passkey: { label: 'Passkey' },
-  person: { label: 'Person', section: 'people' },
-  person_link: { label: 'Link of a person' },
-  secret: { label: 'Secret' },
-  share_link: { label: 'Share link', section: 'share-links' },
-  site_name: { label: 'Name below a site' },
-  tcp_address: { label: 'TCP address', section: 'tcp-addresses' },
-  tls_certificate: { label: 'Certificate', section: 'certificates' },
-  tls_edge: { label: 'TLS edge', section: 'edges' },
-  tunnel_credential: { label: 'Authtoken', section: 'authtokens' },
-  tunnel_group_backend: { label: 'Tunnel group', section: 'tunnel-groups' },
-  vault: { label: 'Vault', section: 'vaults' },
+/** What the kinds of objects are called: resources, and what else events are about. */
+const RESOURCE_KINDS: Readonly<Record<string, string>> = Object.fromEntries(
+  Object.values<PageResource>(RESOURCES).flatMap(({ eventName, label }) =>
+    eventName === null ? [] : [[eventName, label]],
+  ),
+);
+const KINDS: Readonly<Record<string, string>> = {
+  ...RESOURCE_KINDS,
+  agent_command: 'Command to an agent',
+  dashboard_session: 'Dashboard session',
+  database: 'Database',
+  ended_sign_ins: 'Ended sign-ins',
+  endpoint_policy: 'Policy of an agent’s endpoint',
+  gateway: 'Gateway',
+  passkey: 'Passkey',
+  person_link: 'Link of a person',
+  site_name: 'Name below a site',
 };
 
 /** `domain_created.v0` as the kind and what has happened. */
@@ -52,7 +38,7 @@ function partsOf({ type }: Pick<AuditEvent, 'type'>): [kind: string, what: strin
 
 function titleOf(event: AuditEvent): string {
   const [kind, what] = partsOf(event);
-  return `${KINDS[kind]?.label ?? kind} ${what}`.trim();
+  return `${KINDS[kind] ?? kind} ${what}`.trim();
 }
 
 /** What people call the object. */
@@ -63,8 +49,16 @@ function objectOf({ before, after, object_id }: AuditEvent): string {
   );
 }
 
+/** With a link to its page, if it still exists and has one. */
+function ChangedObject({ event }: { event: AuditEvent }): JSX.Element | string {
+  const { object_id, after } = event;
+  const section = useSectionOf(object_id);
+  const [kind] = partsOf(event);
+  return kind in RESOURCE_KINDS && section && after !== null ? <ItemLink id={object_id} /> : objectOf(event);
+}
+
 function Actor({ by, by_description }: AuditEvent): JSX.Element | string {
-  if (by.startsWith('ak_')) return <ItemLink section="api-keys" id={by} />;
+  if (by.startsWith('ak_')) return <ItemLink id={by} />;
   const name = by_description ?? by;
   return by.startsWith('prs_') ? <a href={linkTo('people', by)}>{name}</a> : name;
 }
@@ -81,10 +75,9 @@ const sinceOf = (span: string): string =>
 
 /** Who has changed what. */
 export const auditLogSection: Section<AuditEvent> = {
+  ...listOf(RESOURCES.auditEvents),
   name: 'audit-log',
-  path: '/audit_events',
-  listKey: 'audit_events',
-  tables: ['audit_log'],
+  title: 'Audit log',
   nameOf: (event) => `${titleOf(event)}: ${objectOf(event)}`,
   columns: [
     { head: 'What', cell: (event) => <Named name={titleOf(event)} below={objectOf(event)} /> },
@@ -103,7 +96,9 @@ export const auditLogSection: Section<AuditEvent> = {
     {
       name: 'type',
       label: 'Kind',
-      options: Object.entries(KINDS).map(([value, { label }]) => ({ value, label })),
+      options: Object.entries(KINDS)
+        .sort(([a], [b]) => (a < b ? -1 : 1))
+        .map(([value, label]) => ({ value, label })),
     },
     { name: 'object_id', label: 'Id of the object' },
     { name: 'by', label: 'By' },
@@ -115,11 +110,8 @@ export const auditLogSection: Section<AuditEvent> = {
     text: 'Changes by the management API, the dashboard and commands are kept here for 90 days.',
   },
   facts: (event) => {
-    const [kind] = partsOf(event);
-    const section = KINDS[kind]?.section;
-    const isLinked = section !== undefined && event.after !== null;
     return [
-      { label: 'Object', value: isLinked ? <ItemLink section={section} id={event.object_id} /> : objectOf(event) },
+      { label: 'Object', value: <ChangedObject event={event} /> },
       { label: 'Id of the object', value: <code>{event.object_id}</code> },
       {
         label: 'By',

@@ -3,6 +3,7 @@ import { Badge } from '../../ui/notice.tsx';
 import { linesOfPairs, Named, optional, Pairs } from '../cells.tsx';
 import { type FormField, type FormValues, pairsOf } from '../form.tsx';
 import { ANNOTATIONS, CREATED, resource } from '../resource.tsx';
+import { RESOURCES } from '../resources.ts';
 
 const GROUP_FIELDS: readonly FormField[] = [
   {
@@ -21,12 +22,10 @@ const tunnels = ({ tunnels: online }: TunnelGroupBackend) => (
   <Badge tone={online.length > 0 ? 'good' : 'warning'}>{online.length}</Badge>
 );
 
-export const tunnelGroupsSection = resource<TunnelGroupBackend>({
+export const tunnelGroupsSection = resource<TunnelGroupBackend>(RESOURCES.tunnelGroupBackends, {
   name: 'tunnel-groups',
-  path: '/backends/tunnel_group',
-  listKey: 'backends',
+  title: 'Tunnel groups',
   online: ['tn_'],
-  tables: ['tunnel_group_backends'],
   nameOf: labelsText,
   columns: [
     { head: 'Labels', cell: (group) => <Named name={labelsText(group)} below={group.id} /> },
@@ -78,11 +77,9 @@ const bodyOf = ({ body = '', status_code = '', headers }: FormValues): object =>
   headers: pairsOf(headers, ':'),
 });
 
-export const responsesSection = resource<HttpResponseBackend>({
+export const responsesSection = resource<HttpResponseBackend>(RESOURCES.httpResponseBackends, {
   name: 'responses',
-  path: '/backends/http_response',
-  listKey: 'backends',
-  tables: ['http_response_backends'],
+  title: 'Fixed responses',
   nameOf: responseText,
   columns: [
     { head: 'Response', cell: (each) => <Named name={responseText(each)} below={each.id} /> },

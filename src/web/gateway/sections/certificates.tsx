@@ -5,6 +5,7 @@ import { Badge, type Tone } from '../../ui/notice.tsx';
 import { present } from '../../ui/time-span.ts';
 import { dateOf, Named, optional } from '../cells.tsx';
 import { ANNOTATIONS, CREATED, DESCRIPTION, resource } from '../resource.tsx';
+import { RESOURCES } from '../resources.ts';
 
 /** A certificate that nobody renews needs attention so many milliseconds before its end. */
 const SOON_MS = 14 * 24 * 60 * 60 * 1000;
@@ -50,9 +51,9 @@ export function nameOfCertificate(certificate: WithNames): string {
 
 const source = ({ issued_at }: TlsCertificate) => (issued_at === null ? 'Uploaded' : 'Automatic');
 
-export const certificatesSection = resource<TlsCertificate>({
+export const certificatesSection = resource<TlsCertificate>(RESOURCES.tlsCertificates, {
   name: 'certificates',
-  path: '/tls_certificates',
+  title: 'Certificates',
   nameOf: nameOfCertificate,
   columns: [
     {
@@ -122,9 +123,9 @@ export function nameOfAuthority(
   return authority.subject_common_name || authority.description || authority.id;
 }
 
-export const authoritiesSection = resource<CertificateAuthority>({
+export const authoritiesSection = resource<CertificateAuthority>(RESOURCES.certificateAuthorities, {
   name: 'authorities',
-  path: '/certificate_authorities',
+  title: 'Client CAs',
   nameOf: nameOfAuthority,
   columns: [
     { head: 'Subject', cell: (each) => <Named name={nameOfAuthority(each)} below={each.description} /> },

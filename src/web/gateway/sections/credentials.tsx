@@ -7,6 +7,7 @@ import { type FormField, type FormValues, filled, linesOf, type ShownOnce } from
 import { ItemLink, ItemName } from '../item-link.tsx';
 import { loadOptions } from '../paged-list.ts';
 import { ANNOTATIONS, CREATED, DESCRIPTION, resource } from '../resource.tsx';
+import { RESOURCES } from '../resources.ts';
 import type { Action, Column } from '../section.ts';
 import { api, session } from '../session.ts';
 
@@ -16,9 +17,9 @@ const botState = ({ active }: BotUser) => (
   <Badge tone={active ? 'good' : 'neutral'}>{active ? 'Active' : 'Inactive'}</Badge>
 );
 
-export const botUsersSection = resource<BotUser>({
+export const botUsersSection = resource<BotUser>(RESOURCES.botUsers, {
   name: 'bot-users',
-  path: '/bot_users',
+  title: 'Bot users',
   nameOf: botName,
   columns: [{ head: 'Name', cell: (bot) => <Named name={botName(bot)} /> }, { head: 'State', cell: botState }, CREATED],
   searchTexts: ({ name, id, active }) => [name, id, active ? 'Active' : 'Inactive'],
@@ -45,7 +46,7 @@ export const botUsersSection = resource<BotUser>({
 /** The owner of an item of another list. */
 export const OWNER: Column<{ owner_id: string | null }> = {
   head: 'Bot user',
-  cell: ({ owner_id }) => (owner_id ? <ItemName section="bot-users" id={owner_id} /> : '–'),
+  cell: ({ owner_id }) => (owner_id ? <ItemName id={owner_id} /> : '–'),
 };
 
 /** The owner of what a form creates. */
@@ -85,7 +86,7 @@ function switchOf({ id, name, active }: BotUser): Action {
 type Token = Pick<ApiKey, 'id' | 'description' | 'owner_id' | 'created_at'>;
 
 const nameOf = ({ description, id }: Token): string => description || id;
-const ownerOf = ({ owner_id }: Token) => owner_id && <ItemLink section="bot-users" id={owner_id} />;
+const ownerOf = ({ owner_id }: Token) => owner_id && <ItemLink id={owner_id} />;
 const rulesOf = ({ acl }: Credential) => (acl?.length ? <code>{acl.join(' ')}</code> : 'anything');
 const tokenOf = ({ token }: Readonly<Record<string, unknown>>): ShownOnce | null =>
   typeof token === 'string' ? { text: token } : null;
@@ -117,9 +118,9 @@ const RULES: readonly FormField[] = [
 ];
 const aclOf = ({ scope, acl }: FormValues): string[] => (scope === 'all' ? [] : linesOf(acl));
 
-export const authtokensSection = resource<Credential>({
+export const authtokensSection = resource<Credential>(RESOURCES.credentials, {
   name: 'authtokens',
-  path: '/credentials',
+  title: 'Authtokens',
   nameOf,
   columns: [NAME, { head: 'May bind', cell: rulesOf }, OWNER, CREATED],
   searchTexts: ({ id, description, owner_id, acl }) => [id, description, owner_id, ...(acl ?? [])],
@@ -145,11 +146,9 @@ export const authtokensSection = resource<Credential>({
   }),
 });
 
-export const apiKeysSection = resource<ApiKey>({
+export const apiKeysSection = resource<ApiKey>(RESOURCES.apiKeys, {
   name: 'api-keys',
-  path: '/api_keys',
-  listKey: 'keys',
-  tables: ['api_keys'],
+  title: 'API keys',
   nameOf,
   columns: [NAME, OWNER, CREATED],
   searchTexts: ({ id, description, owner_id }) => [id, description, owner_id],

@@ -9,6 +9,7 @@ import { Ago, dateOf, For, linesOfPairs, Named, optional, Pairs } from '../cells
 import { type FormField, type FormValues, pairsOf, type ShownOnce } from '../form.tsx';
 import { ItemLink } from '../item-link.tsx';
 import { ANNOTATIONS, DESCRIPTION, resource } from '../resource.tsx';
+import { RESOURCES } from '../resources.ts';
 import { api } from '../session.ts';
 import { TunnelTable } from './agents.tsx';
 
@@ -92,9 +93,9 @@ const keyBadge = (key: EnrolmentKey) => <Badge tone={keyState(key).tone}>{keySta
 const keyName = ({ site }: EnrolmentKey): string => `*.${site}`;
 const expiry = ({ expires_at }: EnrolmentKey) => (expires_at === null ? 'never' : dateOf(expires_at));
 
-export const invitesSection = resource<EnrolmentKey>({
+export const invitesSection = resource<EnrolmentKey>(RESOURCES.enrolmentKeys, {
   name: 'invites',
-  path: '/enrolment_keys',
+  title: 'Invites',
   nameOf: keyName,
   columns: [
     { head: 'Site', cell: (key) => <Named name={keyName(key)} below={key.description} unicode={key.site} /> },
@@ -130,7 +131,7 @@ export const invitesSection = resource<EnrolmentKey>({
     { label: 'Expires', value: expiry(key) },
     { label: 'New devices', value: key.needs_approval ? 'Wait for approval' : 'Join at once' },
     { label: 'Names of tunnels', value: key.own_names_only ? 'Own names only' : 'Any free name of the site' },
-    { label: 'Bot user', value: <ItemLink section="bot-users" id={key.owner_id} /> },
+    { label: 'Bot user', value: <ItemLink id={key.owner_id} /> },
     ...optional('Internal endpoints', key.internal_names && `*-<name>.${key.site}.internal`),
     ...optional('TCP ports', key.tcp_ports),
     ...optional('Labels', Object.keys(key.labels).length > 0 && <Pairs of={key.labels} />),
@@ -176,9 +177,9 @@ export function stateOf({ status, online_since, last_seen_at }: Device): keyof t
   return last_seen_at === null ? 'never' : 'offline';
 }
 
-export const devicesSection = resource<Device>({
+export const devicesSection = resource<Device>(RESOURCES.devices, {
   name: 'devices',
-  path: '/devices',
+  title: 'Devices',
   online: ['cr_'],
   changesWith: ({ credential }) => [credential?.id],
   nameOf: ({ name }) => name,
@@ -216,8 +217,8 @@ export const devicesSection = resource<Device>({
     ...optional('Names at the site', device.plain_names.map((label) => `${label}.${device.site}`).join(', ')),
     ...optional('Internal endpoints', device.internal_names && `*-${device.name}.${device.site}.internal`),
     ...optional('TCP ports', device.tcp_ports),
-    { label: 'Bot user', value: <ItemLink section="bot-users" id={device.owner_id} /> },
-    ...optional('Authtoken', device.credential && <ItemLink section="authtokens" id={device.credential.id} />),
+    { label: 'Bot user', value: <ItemLink id={device.owner_id} /> },
+    ...optional('Authtoken', device.credential && <ItemLink id={device.credential.id} />),
   ],
   more: (device) => <More device={device} />,
   edit: {

@@ -10,7 +10,8 @@ import { filled } from '../form.tsx';
 import { ItemLink } from '../item-link.tsx';
 import { loadOptions } from '../paged-list.ts';
 import { ANNOTATIONS, DESCRIPTION, resource } from '../resource.tsx';
-import { type Action, SECTION_TITLES } from '../section.ts';
+import { RESOURCES } from '../resources.ts';
+import type { Action } from '../section.ts';
 import { api } from '../session.ts';
 import { certificatesSection } from './certificates.tsx';
 
@@ -20,9 +21,9 @@ export const NEEDS_ATTENTION = 'Needs attention';
 /** What new domains get. */
 export const CERTIFICATE_POLICY = { authority: 'letsencrypt', private_key_type: 'ecdsa' };
 
-export const domainsSection = resource<ReservedDomain>({
+export const domainsSection = resource<ReservedDomain>(RESOURCES.reservedDomains, {
   name: 'domains',
-  path: '/reserved_domains',
+  title: 'Domains',
   nameOf: ({ domain }) => domain,
   columns: [
     { head: 'Domain', cell: ({ domain }) => <Named name={domain} unicode={domain} /> },
@@ -72,10 +73,7 @@ export const domainsSection = resource<ReservedDomain>({
   facts: (domain) => [
     ...optional('In Unicode', unicodeForm(domain.domain)),
     { label: 'Certificate', value: <Certificate domain={domain} /> },
-    ...optional(
-      SECTION_TITLES.certificates,
-      domain.certificate && <ItemLink section="certificates" id={domain.certificate.id} />,
-    ),
+    ...optional(certificatesSection.title, domain.certificate && <ItemLink id={domain.certificate.id} />),
   ],
   more: (domain, changed) => <DnsRecords key={domain.id} domain={domain} changed={changed} />,
   edit: {

@@ -18,7 +18,8 @@ import { type FormField, FormFieldInput, type FormValues, type Option } from '..
 import { ItemLink } from '../item-link.tsx';
 import { loadItems } from '../paged-list.ts';
 import { ANNOTATIONS, resource } from '../resource.tsx';
-import { type Action, SECTION_TITLES, searchLink } from '../section.ts';
+import { RESOURCES } from '../resources.ts';
+import { type Action, searchLink } from '../section.ts';
 import { api } from '../session.ts';
 import { shareForm } from './share-links.tsx';
 
@@ -69,11 +70,10 @@ const whoMayComeIn = ({ access = [], url, type }: Endpoint): string =>
   accessText(access, url) + (type === 'ephemeral' ? ' – its device decides' : '');
 
 /** URLs that are online. Agents bring theirs; cloud endpoints are created here. */
-export const endpointsSection = resource<Endpoint>({
+export const endpointsSection = resource<Endpoint>(RESOURCES.endpoints, {
   name: 'endpoints',
-  path: '/endpoints',
+  title: 'Endpoints',
   online: ['ep_'],
-  tables: ['cloud_endpoints'],
   nameOf: urlOf,
   columns: [
     {
@@ -117,16 +117,16 @@ export const endpointsSection = resource<Endpoint>({
   },
   facts: (endpoint) => [
     { label: 'URL', value: <Address url={urlOf(endpoint)} /> },
-    ...optional('Device', endpoint.device && <ItemLink section="devices" id={endpoint.device.id} />),
+    ...optional('Device', endpoint.device && <ItemLink id={endpoint.device.id} />),
     { label: 'Protocol', value: endpoint.proto.toUpperCase() },
     { label: 'Reach', value: reachOf(endpoint) },
     ...optional('Who may come in', endpoint.access && whoMayComeIn(endpoint)),
     ...optional('Which people', endpoint.people && <Admitted people={endpoint.people} />),
     ...optional('Forwards to', endpoint.upstream_url && <code>{endpoint.upstream_url}</code>),
-    ...optional('Agent', endpoint.tunnel_session && <ItemLink section="agents" id={endpoint.tunnel_session.id} />),
-    ...optional('TLS edge', endpoint.edge && <ItemLink section="edges" id={endpoint.edge.id} />),
-    ...optional('Bot user', endpoint.principal && <ItemLink section="bot-users" id={endpoint.principal.id} />),
-    ...optional(SECTION_TITLES.domains, endpoint.domain && <ItemLink section="domains" id={endpoint.domain.id} />),
+    ...optional('Agent', endpoint.tunnel_session && <ItemLink id={endpoint.tunnel_session.id} />),
+    ...optional('TLS edge', endpoint.edge && <ItemLink id={endpoint.edge.id} />),
+    ...optional('Bot user', endpoint.principal && <ItemLink id={endpoint.principal.id} />),
+    ...optional('Domains', endpoint.domain && <ItemLink id={endpoint.domain.id} />),
     ...optional('Traffic policy', endpoint.traffic_policy && <pre>{endpoint.traffic_policy}</pre>),
     ...optional('Name', endpoint.name),
     { label: 'Shares its address', value: endpoint.pooling_enabled ? 'Yes' : 'No' },

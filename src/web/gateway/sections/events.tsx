@@ -7,6 +7,7 @@ import { ItemLink } from '../item-link.tsx';
 import { OwnedItems } from '../item-table.tsx';
 import { loadOptions } from '../paged-list.ts';
 import { ANNOTATIONS, CREATED, newAnnotations, resource } from '../resource.tsx';
+import { RESOURCES } from '../resources.ts';
 import type { Action, Column } from '../section.ts';
 import { api } from '../session.ts';
 
@@ -97,9 +98,9 @@ function targetOf({ kind = KINDS[0].value, url = '', file = '', ...syslog }: For
 }
 
 /** Where events are sent. */
-export const eventDestinationsSection = resource<EventDestination>({
+export const eventDestinationsSection = resource<EventDestination>(RESOURCES.eventDestinations, {
   name: 'event-destinations',
-  path: '/event_destinations',
+  title: 'Event destinations',
   tables: ['event_destinations', 'event_deliveries', 'refused_events'],
   nameOf: destinationName,
   columns: [
@@ -307,9 +308,9 @@ const subscriptionForm: ItemForm = {
 };
 
 /** Which events are sent to which destinations. */
-export const eventSubscriptionsSection = resource<EventSubscription>({
+export const eventSubscriptionsSection = resource<EventSubscription>(RESOURCES.eventSubscriptions, {
   name: 'event-subscriptions',
-  path: '/event_subscriptions',
+  title: 'Event subscriptions',
   nameOf: (each) => each.description || shortTypes(each),
   columns: SUBSCRIPTION_COLUMNS,
   searchTexts: (each) => [each.id, ...typesOf(each), each.description, each.metadata],
@@ -336,7 +337,7 @@ export const eventSubscriptionsSection = resource<EventSubscription>({
           ? 'No destination'
           : each.destinations.map(({ id }) => (
               <div key={id}>
-                <ItemLink section="event-destinations" id={id} />
+                <ItemLink id={id} />
               </div>
             )),
     },

@@ -13,13 +13,14 @@ import { ItemLink } from '../item-link.tsx';
 import { OwnedItems } from '../item-table.tsx';
 import { loadOptions } from '../paged-list.ts';
 import { ANNOTATIONS, CREATED, DESCRIPTION, newAnnotations, resource } from '../resource.tsx';
+import { RESOURCES } from '../resources.ts';
 import type { Action, Column } from '../section.ts';
 
 const nameOf = ({ description, id }: IpPolicy): string => description || id;
 
-export const ipPoliciesSection = resource<IpPolicy>({
+export const ipPoliciesSection = resource<IpPolicy>(RESOURCES.ipPolicies, {
   name: 'ip-policies',
-  path: '/ip_policies',
+  title: 'IP policies',
   tables: ['ip_policies', 'ip_policy_rules'],
   nameOf,
   columns: [{ head: 'IP policy', cell: (policy) => <Named name={nameOf(policy)} below={policy.id} /> }, CREATED],
@@ -157,9 +158,9 @@ const FIELDS: readonly FormField[] = [
   ...ANNOTATIONS,
 ];
 
-export const ipRestrictionsSection = resource<IpRestriction>({
+export const ipRestrictionsSection = resource<IpRestriction>(RESOURCES.ipRestrictions, {
   name: 'ip-restrictions',
-  path: '/ip_restrictions',
+  title: 'IP restrictions',
   nameOf: kindOf,
   columns: [
     { head: 'Restricts', cell: (each) => <Named name={kindOf(each)} below={each.description} /> },
@@ -203,7 +204,7 @@ export const ipRestrictionsSection = resource<IpRestriction>({
       label: 'IP policies',
       value: each.ip_policies.map(({ id }) => (
         <div key={id}>
-          <ItemLink section="ip-policies" id={id} />
+          <ItemLink id={id} />
         </div>
       )),
     },

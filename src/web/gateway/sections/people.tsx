@@ -8,6 +8,7 @@ import { Ago, dateOf, Named, optional } from '../cells.tsx';
 import { type FormField, type FormValues, filled, linesOf, type ShownOnce } from '../form.tsx';
 import { OwnedItems } from '../item-table.tsx';
 import { CREATED, resource } from '../resource.tsx';
+import { RESOURCES } from '../resources.ts';
 import type { Action, Column } from '../section.ts';
 import { api } from '../session.ts';
 import { urlOf } from './endpoints.tsx';
@@ -44,9 +45,9 @@ const MAY_OPEN: readonly Column<Endpoint>[] = [
   { head: 'Who may come in', cell: ({ access = [], url }) => accessText(access, url) },
 ];
 
-export const peopleSection = resource<Person>({
+export const peopleSection = resource<Person>(RESOURCES.people, {
   name: 'people',
-  path: '/people',
+  title: 'People',
   tables: ['people', 'passkeys'],
   nameOf: ({ email }) => email,
   columns: [
@@ -143,10 +144,9 @@ function signOut({ id, email }: Person): Action {
 const nameOf = ({ email, name, provider_user_id }: ApplicationUser): string => email || name || provider_user_id;
 
 /** Who has signed in, at whichever identity provider. */
-export const signInsSection = resource<ApplicationUser>({
+export const signInsSection = resource<ApplicationUser>(RESOURCES.applicationUsers, {
   name: 'sign-ins',
-  path: '/app/users',
-  listKey: 'application_users',
+  title: 'Sign-ins',
   nameOf,
   columns: [
     { head: 'Person', cell: (user) => <Named name={nameOf(user)} below={user.email && user.name} /> },

@@ -4,6 +4,7 @@ import { present } from '../../ui/time-span.ts';
 import { Ago, dateOf, Named, optional } from '../cells.tsx';
 import type { FormField, FormValues, ItemForm } from '../form.tsx';
 import { CREATED, DESCRIPTION, newAnnotations, resource } from '../resource.tsx';
+import { RESOURCES } from '../resources.ts';
 
 const HOUR_S = 3_600;
 
@@ -52,9 +53,9 @@ function state({ uses, max_uses, expires_at }: ShareLink) {
 
 const opened = ({ uses, max_uses }: ShareLink) => (max_uses === null ? String(uses) : `${uses} of ${max_uses}`);
 
-export const shareLinksSection = resource<ShareLink>({
+export const shareLinksSection = resource<ShareLink>(RESOURCES.shareLinks, {
   name: 'share-links',
-  path: '/share_links',
+  title: 'Share links',
   nameOf: ({ description, url }) => description || url,
   columns: [
     { head: 'Opens', cell: ({ url, description }) => <Named name={url} below={description} unicode={url} /> },

@@ -3,11 +3,12 @@ import { Named, optional } from '../cells.tsx';
 import { filled } from '../form.tsx';
 import { ItemLink } from '../item-link.tsx';
 import { ANNOTATIONS, CREATED, DESCRIPTION, resource } from '../resource.tsx';
+import { RESOURCES } from '../resources.ts';
 import { OWNER, OWNER_FIELD } from './credentials.tsx';
 
-export const tcpAddressesSection = resource<ReservedAddr>({
+export const tcpAddressesSection = resource<ReservedAddr>(RESOURCES.reservedAddrs, {
   name: 'tcp-addresses',
-  path: '/reserved_addrs',
+  title: 'TCP addresses',
   nameOf: ({ addr }) => addr,
   columns: [
     { head: 'Address', cell: ({ addr, description }) => <Named name={addr} below={description} /> },
@@ -33,7 +34,7 @@ export const tcpAddressesSection = resource<ReservedAddr>({
   edit: { label: 'Edit TCP address', fields: ANNOTATIONS },
   facts: ({ addr, owner_id }) => [
     { label: 'Address', value: <code>{addr}</code> },
-    ...optional('Bot user', owner_id && <ItemLink section="bot-users" id={owner_id} />),
+    ...optional('Bot user', owner_id && <ItemLink id={owner_id} />),
   ],
   remove: ({ addr }) => ({
     effects: [`Other agents may get ${addr}. The agent that has bound it stays online.`],

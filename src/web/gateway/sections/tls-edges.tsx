@@ -3,6 +3,7 @@ import { Named } from '../cells.tsx';
 import { EdgeModules, moduleActions, modulesOf } from '../edge-modules.tsx';
 import { type FormField, type FormValues, linesOf } from '../form.tsx';
 import { ANNOTATIONS, CREATED, DESCRIPTION, resource } from '../resource.tsx';
+import { RESOURCES } from '../resources.ts';
 
 const HOSTPORTS: FormField = {
   name: 'hostports',
@@ -20,10 +21,9 @@ export function nameOfEdge({ hostports, description }: Pick<TlsEdge, 'hostports'
   return others.length === 0 ? first : `${first} +${others.length}`;
 }
 
-export const edgesSection = resource<TlsEdge>({
+export const edgesSection = resource<TlsEdge>(RESOURCES.tlsEdges, {
   name: 'edges',
-  path: '/edges/tls',
-  listKey: 'tls_edges',
+  title: 'TLS edges',
   nameOf: nameOfEdge,
   columns: [
     { head: 'Addresses', cell: (edge) => <Named name={nameOfEdge(edge)} below={edge.description} /> },

@@ -6,6 +6,7 @@ import { type FormField, filled } from '../form.tsx';
 import { ItemLink } from '../item-link.tsx';
 import { OwnedItems } from '../item-table.tsx';
 import { ANNOTATIONS, CREATED, DESCRIPTION, newAnnotations, resource } from '../resource.tsx';
+import { RESOURCES } from '../resources.ts';
 import type { Action, Column } from '../section.ts';
 import { OWNER, OWNER_FIELD } from './credentials.tsx';
 
@@ -25,9 +26,9 @@ const VALUE: FormField = {
   required: 'Enter the value.',
 };
 
-export const vaultsSection = resource<Vault>({
+export const vaultsSection = resource<Vault>(RESOURCES.vaults, {
   name: 'vaults',
-  path: '/vaults',
+  title: 'Vaults',
   tables: ['vaults', 'vault_secrets'],
   nameOf: ({ name }) => name,
   columns: [
@@ -58,7 +59,7 @@ export const vaultsSection = resource<Vault>({
     values: ({ name }) => ({ name }),
     body: ({ name }) => filled({ name }),
   },
-  facts: ({ owner_id }) => optional('Bot user', owner_id && <ItemLink section="bot-users" id={owner_id} />),
+  facts: ({ owner_id }) => optional('Bot user', owner_id && <ItemLink id={owner_id} />),
   more: (vault) => (
     <OwnedItems<Secret>
       key={vault.id}
