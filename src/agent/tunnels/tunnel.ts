@@ -38,6 +38,9 @@ const Domain = z.string({ error: 'must be a hostname' }).transform((input, conte
   return z.NEVER;
 });
 
+const PROTOCOL =
+  'http: served as https, and http redirects; tcp: a port at the gateway, which the tunnel keeps; tls: TLS passes through to the upstream.';
+
 const DOMAIN =
   'A hostname; for tcp host:port. On a device that has joined a site, a single label such as camera becomes camera.<site>, or camera-<name>.<site> if that belongs to somebody else. With the embedded gateway, it becomes camera.localhost. No domain becomes a random name there; otherwise the gateway chooses.';
 
@@ -45,11 +48,11 @@ const TunnelMembers = z.strictObject({
   protocol: z
     .enum(TUNNEL_PROTOCOLS, { error: `must be one of ${TUNNEL_PROTOCOLS.join(', ')}` })
     .nullish()
-    .meta({ default: 'http' })
+    .meta({ default: 'http', description: PROTOCOL })
     .transform((protocol) => protocol ?? 'http'),
   forwards_to: ForwardsTo,
   domain: Domain.nullish().meta({ description: DOMAIN }),
-  policy: PolicyInput.nullish(),
+  policy: PolicyInput.nullish().describe('A traffic policy; without it, the default policies apply.'),
   ...EndpointOptions.shape,
 });
 
@@ -119,7 +122,7 @@ export type TunnelRequest = z.infer<typeof TunnelRequest>;
 /** Body of `PATCH /tunnels/{url_part}`: what to change; an option that is null gets its default again. */
 export const TunnelChange = z
   .strictObject({
-    policy: PolicyInput.nullable().meta({ description: 'Null: the default policies apply.' }).optional(),
+    policy: PolicyInput.nullable().optional().describe('A traffic policy; null: the default policies apply.'),
     forwards_to: ForwardsTo.optional(),
     ...ChangeableOptions.shape,
   })
