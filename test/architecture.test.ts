@@ -126,7 +126,7 @@ const ARROWS: Record<string, string[]> = {
   'gateway/sign-in': ['gateway/store', 'traffic-policy', '.'],
   'gateway/share-links': ['gateway/endpoints', 'gateway/sign-in', 'gateway/store', 'management', 'traffic-policy'],
   'gateway/backup': ['gateway/certificates', 'gateway/store', 'settings', '.'],
-  'gateway/store': ['gateway/endpoints', '.'],
+  'gateway/store': ['gateway/endpoints', 'management', '.'],
   'gateway/endpoint-options': ['agent-protocol', 'traffic-policy'],
   'gateway/endpoints': ['agent-protocol', 'management', 'traffic-policy'],
   'gateway/metrics': ['agent-protocol'],

@@ -28,23 +28,18 @@ function addDevice(store: Store, number: number, owner_id: string): void {
   const name = `cabinet-${number}`;
   const acl = [`bind:*-${name}.${SITE}`, `bind:${name}.${SITE}`];
   const { row } = issueCredential(store, { owner_id, description: `device ${name}`, acl });
-  store.devices.insert({
+  const device = store.devices.newRow({
     id: store.ids.next('dev'),
     created_at: now,
     description: `the cabinet at kilometre ${number}`,
-    metadata: null,
     name,
-    old_name: null,
     site: SITE,
     owner_id,
-    enrolment_key_id: null,
     install_hash: randomBytes(32),
     credential_id: row.id,
-    former_credential_id: null,
     generation: 1,
     issued_generation: 1,
     status: 'enrolled',
-    tcp_ports: null,
     own_names_only: false,
     internal_names: false,
     kept_rules: [],
@@ -55,6 +50,7 @@ function addDevice(store: Store, number: number, owner_id: string): void {
     agent_version: '0.1.0',
     history: [{ at: now, what: 'enrolled', by: `198.51.100.${number % 256}` }],
   });
+  store.devices.insert(device);
 }
 
 function addDomain(store: Store, number: number): void {

@@ -162,30 +162,28 @@ export async function fillStore(store: Store, text: string): Promise<Filled> {
       labels: { place: text },
     };
     store.enrolmentKeys.insert(invite);
-    const device = (name: string, seen: string | null, status: 'enrolled' | 'pending') => ({
-      ...row('dev'),
-      name,
-      old_name: null,
-      site: 'site.example.com',
-      owner_id: bot.id,
-      enrolment_key_id: invite.id,
-      install_hash: randomBytes(32),
-      credential_id: status === 'enrolled' ? authtoken.id : null,
-      former_credential_id: null,
-      generation: 0,
-      issued_generation: 0,
-      status,
-      tcp_ports: null,
-      own_names_only: false,
-      internal_names: false,
-      kept_rules: [],
-      labels: { place: text },
-      online: false,
-      last_seen_at: seen,
-      last_ip: '203.0.113.7',
-      agent_version: text,
-      history: [{ at: now, what: 'enrolled' as const, by: text }],
-    });
+    const device = (name: string, seen: string | null, status: 'enrolled' | 'pending') =>
+      store.devices.newRow({
+        ...row('dev'),
+        name,
+        site: 'site.example.com',
+        owner_id: bot.id,
+        enrolment_key_id: invite.id,
+        install_hash: randomBytes(32),
+        credential_id: status === 'enrolled' ? authtoken.id : null,
+        generation: 0,
+        issued_generation: 0,
+        status,
+        own_names_only: false,
+        internal_names: false,
+        kept_rules: [],
+        labels: { place: text },
+        online: false,
+        last_seen_at: seen,
+        last_ip: '203.0.113.7',
+        agent_version: text,
+        history: [{ at: now, what: 'enrolled' as const, by: text }],
+      });
     const offline = device('cabinet-7', new Date(Date.now() - 3 * DAY_MS).toISOString(), 'enrolled');
     store.devices.insert(offline);
     store.devices.insert(device('cabinet-8', null, 'pending'));

@@ -1,7 +1,7 @@
 import { OperatorError } from '../../lib/errors.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
 import type { ManagementClient } from '../../management/client.ts';
-import type { Device } from '../../management/resources/device.ts';
+import { type Device, devices as resource } from '../../management/resources/device.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { jsonText, note, print, table } from '../output.ts';
 import { withStore } from '../settings-place.ts';
@@ -16,6 +16,9 @@ const DONE: Readonly<Record<Change, (name: string) => string>> = {
   rotate: (name) => `${name} has to use another authtoken now; its agent fetches it within seconds when it is online`,
   delete: (name) => `${name} deleted`,
 };
+
+/** Members that are listed as they are. */
+const SHOWN = Object.keys(resource.shown) as (keyof typeof resource.shown)[];
 
 export async function listDevices(settings: GatewayServerSettings, { json }: { json?: boolean }): Promise<void> {
   const devices = await withGateway(settings, async (client) => {
@@ -33,13 +36,13 @@ export async function listDevices(settings: GatewayServerSettings, { json }: { j
     `*.${device.site}`,
     stateOf(device),
     device.online_since ?? device.last_seen_at ?? '',
-    device.ip ?? '',
-    device.agent_version ?? '',
+    ...SHOWN.map((name) => device[name] ?? ''),
     String(device.tunnels.length),
     device.plain_names.join(','),
     labelsOf(device.labels),
   ]);
-  const head = ['NAME', 'SITE', 'STATE', 'SINCE', 'ADDRESS', 'VERSION', 'TUNNELS', 'NAMES', 'LABELS'];
+  const shown = Object.values(resource.shown).map((label) => label.toUpperCase());
+  const head = ['NAME', 'SITE', 'STATE', 'SINCE', ...shown, 'TUNNELS', 'NAMES', 'LABELS'];
   print(table(head, rows));
 }
 

@@ -134,19 +134,14 @@ export class Enrolments {
     store.enrolmentKeys.update({ ...key, uses: key.uses + 1 });
     const now = store.now();
     const isPending = key.needs_approval;
-    const row: DeviceRow = {
+    const row = store.devices.newRow({
       id: store.ids.next('dev'),
       created_at: now,
-      description: null,
-      metadata: null,
       name: freeName(deviceName(request.name ?? ''), inUse, isEnd),
-      old_name: null,
       site: key.site,
       owner_id: key.owner_id,
       enrolment_key_id: key.id,
       install_hash: hashSecret(request.install_key),
-      credential_id: null,
-      former_credential_id: null,
       generation: 1,
       issued_generation: 0,
       status: isPending ? 'pending' : 'enrolled',
@@ -156,11 +151,8 @@ export class Enrolments {
       kept_rules: [],
       labels: key.labels,
       online: false,
-      last_seen_at: null,
-      last_ip: null,
-      agent_version: null,
       history: isPending ? [{ at: now, what: 'requested', by: from }] : [],
-    };
+    });
     store.devices.insert(row);
     return row;
   }

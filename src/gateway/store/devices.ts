@@ -1,9 +1,10 @@
 import type { PortRange } from '../../lib/network/port-range.ts';
+import { Device } from '../../management/resources/device.ts';
 import type { Database } from './sql/database.ts';
 import {
   annotatedColumns,
   blob,
-  type Column,
+  columnsOf,
   flag,
   integer,
   json,
@@ -13,9 +14,6 @@ import {
   text,
 } from './sql/table.ts';
 
-/** `pending`: waits for an approval, without an authtoken. */
-type DeviceStatus = 'pending' | 'enrolled' | 'revoked';
-
 export interface DeviceEvent {
   /** RFC 3339, UTC. */
   at: string;
@@ -24,12 +22,21 @@ export interface DeviceEvent {
   by: string;
 }
 
+/** What devices show that is no column: it is computed. */
+const COMPUTED = {
+  domain: true,
+  plain_names: true,
+  enrolment_key: true,
+  credential: true,
+  rotation_pending: true,
+  online_since: true,
+  ip: true,
+  tunnels: true,
+} as const;
+
 const deviceColumns = {
-  ...annotatedColumns,
-  name: text,
+  ...columnsOf(Device.omit(COMPUTED)),
   old_name: nullable(text),
-  site: text,
-  owner_id: text,
   enrolment_key_id: nullable(text),
   install_hash: blob,
   credential_id: nullable(text),
@@ -37,24 +44,18 @@ const deviceColumns = {
   former_credential_id: nullable(text),
   generation: integer,
   issued_generation: integer,
-  status: text as Column<string> as Column<DeviceStatus>,
   tcp_ports: nullable(json<PortRange>()),
-  own_names_only: flag,
-  internal_names: flag,
   kept_rules: json<string[]>(),
-  labels: json<Record<string, string>>(),
   /** As far as it is recorded; a gateway that was killed leaves it set. */
   online: flag,
-  last_seen_at: nullable(text),
   last_ip: nullable(text),
-  agent_version: nullable(text),
   history: json<DeviceEvent[]>(),
 };
 
 export type DeviceRow = RowOf<typeof deviceColumns>;
 
 /** What the sessions of a device reveal. */
-export type Sighting = Pick<DeviceRow, 'online' | 'last_seen_at' | 'last_ip' | 'agent_version'>;
+export type Sighting = Partial<DeviceRow>;
 
 /** Row of `facts` with the time until which devices were certainly online that are marked as such. */
 const SEEN_UNTIL = 'devices_seen_until';

@@ -71,21 +71,24 @@ function textOf(item: object, { name }: PageMember): string {
   return value === null || value === undefined ? '' : String(value);
 }
 
-/** Columns of members as they are, those that are named first. */
-export function memberColumns<T extends object>({ members }: PageResource, first: readonly string[] = []): Column<T>[] {
-  const place = ({ name }: PageMember) => (first.includes(name) ? first.indexOf(name) : first.length);
-  return members
-    .toSorted((a, b) => place(a) - place(b))
-    .map((member) => ({ head: member.label, cell: (item) => textOf(item, member) || '–' }));
+/** Members as they are, for a search. */
+export function memberTexts(item: object, { members }: PageResource): string[] {
+  return members.map((member) => textOf(item, member));
 }
 
-/** What is known of members as they are. */
-export function memberFacts<T extends object>(
-  definition: PageResource,
-  first: readonly string[] = [],
-): (item: T) => Fact[] {
-  const columns = memberColumns<T>(definition, first);
-  return (item) => columns.flatMap(({ head, cell }) => optional(head, cell(item) === '–' ? '' : cell(item)));
+/** Columns of members as they are, those first that are named. */
+export function memberColumns<T extends object>({ members }: PageResource, first: readonly string[] = []): Column<T>[] {
+  return inOrder(members, first).map((member) => ({ head: member.label, cell: (item) => textOf(item, member) || '–' }));
+}
+
+/** What is known of members as they are, those first that are named. */
+export function memberFacts(item: object, { members }: PageResource, first: readonly string[] = []): Fact[] {
+  return inOrder(members, first).flatMap((member) => optional(member.label, textOf(item, member)));
+}
+
+function inOrder(members: readonly PageMember[], first: readonly string[]): readonly PageMember[] {
+  const place = ({ name }: PageMember) => (first.includes(name) ? first.indexOf(name) : first.length);
+  return members.toSorted((a, b) => place(a) - place(b));
 }
 
 /** A section that shows the members of a definition: the first one names an item. */
@@ -107,11 +110,8 @@ function plainSection<T extends Annotated>(definition: PageResource) {
   return {
     nameOf,
     columns: [named, ...memberColumns<T>({ ...definition, members: others }), CREATED],
-    searchTexts: (item: T) => [
-      ...members.map((member) => textOf(item, member)),
-      ...[item.id, item.description, item.metadata],
-    ],
-    facts: memberFacts<T>(definition),
+    searchTexts: (item: T) => [...memberTexts(item, definition), ...[item.id, item.description, item.metadata]],
+    facts: (item: T) => memberFacts(item, definition),
     ...(sent.sent.length > 0 && {
       create: {
         label: `Create ${what}`,

@@ -14,7 +14,7 @@ import type { Store } from '../../store/store.ts';
 import type { ApiContext } from '../api-context.ts';
 import { type Actions, type ActionsOf, type ApiCaller, found } from '../operation-router.ts';
 import { activeOwner } from './credential-actions.ts';
-import { storedActions } from './stored-actions.ts';
+import { membersOf, storedActions } from './stored-actions.ts';
 
 type Change = { by: string; tcpHost: string };
 
@@ -80,21 +80,11 @@ export function showDevice(
   const session = row.credential_id === null ? undefined : sessions.get(row.credential_id);
   const tunnels = session ? live.tunnels().filter(({ sessionId }) => sessionId === session.id) : [];
   return {
-    id: row.id,
+    ...membersOf(row, devices.answer),
     uri: links.of(devices, row.id),
-    created_at: row.created_at,
-    description: row.description,
-    metadata: row.metadata,
-    name: row.name,
-    site: row.site,
     domain: deviceDomain(row),
-    status: row.status,
-    labels: row.labels,
     plain_names: store.siteNames.labelsOf(row.id),
-    own_names_only: row.own_names_only,
-    internal_names: row.internal_names,
     tcp_ports: row.tcp_ports && describePortRange(row.tcp_ports),
-    owner_id: row.owner_id,
     enrolment_key: links.refOrNull(enrolmentKeys, row.enrolment_key_id),
     credential: links.refOrNull(credentials, row.credential_id),
     rotation_pending: row.status === 'enrolled' && row.issued_generation > 0 && row.generation > row.issued_generation,
@@ -107,7 +97,6 @@ export function showDevice(
       forwards_to: forwardsTo,
       started_at: startedAt,
     })),
-    history: row.history,
   };
 }
 

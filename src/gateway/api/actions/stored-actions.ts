@@ -93,6 +93,16 @@ function shownBy<R extends Resource, Row extends { id: string }>(
   return shown ?? ((row) => ({ ...row, uri: links.of(resource, row.id) }) as z.output<R['answer']>);
 }
 
+/** The members of an answer that a row has as they are. */
+export function membersOf<Row extends object, Answer extends z.ZodObject>(
+  row: Row,
+  { shape }: Answer,
+): Pick<Row, keyof Row & keyof z.output<Answer>> {
+  return Object.fromEntries(Object.entries(row).filter(([name]) => name in shape)) as ReturnType<
+    typeof membersOf<Row, Answer>
+  >;
+}
+
 /** Writes a row. @throws {ApiError} 400 with the code and message when a constraint of its table is in the way */
 export function refusing<T>(
   rule: 'UNIQUE' | 'FOREIGNKEY',

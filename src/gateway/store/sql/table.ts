@@ -55,6 +55,11 @@ function columnFor(schema: z.ZodType): Column<unknown> {
   return def.type === 'nullable' ? nullable(column) : column;
 }
 
+/** A row whose columns may be left out that are null then. */
+export type NewRow<Columns> = Partial<RowOf<Columns>> & {
+  [Name in keyof Columns as null extends RowOf<Columns>[Name] ? never : Name]: RowOf<Columns>[Name];
+};
+
 export const annotatedColumns = { id: text, created_at: text, description: nullable(text), metadata: nullable(text) };
 
 /** Greater than every identifier. */
@@ -112,6 +117,11 @@ export class Table<Columns extends Identified> {
   count(condition: string, parameters: readonly SqlValue[]): number {
     const sql = `SELECT COUNT(*) FROM ${this.name} WHERE ${condition}`;
     return Number(this.database.values(sql, parameters)?.[0]);
+  }
+
+  /** Completes a row: columns that are left out are null. */
+  newRow(given: NewRow<Columns>): RowOf<Columns> {
+    return { ...Object.fromEntries(this.#columns.map(([name]) => [name, null])), ...given } as RowOf<Columns>;
   }
 
   insert(row: RowOf<Columns>): void {

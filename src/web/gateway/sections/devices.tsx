@@ -8,7 +8,7 @@ import { confirmed } from '../action-dialogs.tsx';
 import { Ago, dateOf, For, linesOfPairs, Named, optional, Pairs } from '../cells.tsx';
 import { type FormField, type FormValues, pairsOf, type ShownOnce } from '../form.tsx';
 import { ItemLink } from '../item-link.tsx';
-import { ANNOTATIONS, DESCRIPTION, resource } from '../resource.tsx';
+import { ANNOTATIONS, DESCRIPTION, memberColumns, memberFacts, memberTexts, resource } from '../resource.tsx';
 import { RESOURCES } from '../resources.ts';
 import { api } from '../session.ts';
 import { TunnelTable } from './agents.tsx';
@@ -187,8 +187,7 @@ export const devicesSection = resource<Device>(RESOURCES.devices, {
     { head: 'Device', cell: ({ name, site }) => <Named name={name} below={`*.${site}`} unicode={site} /> },
     { head: 'State', cell: (device) => <State device={device} /> },
     { head: 'Since', cell: (device) => <Since device={device} /> },
-    { head: 'Version', cell: ({ agent_version }) => agent_version || '–' },
-    { head: 'Address', cell: ({ ip }) => ip ?? '–' },
+    ...memberColumns<Device>(RESOURCES.devices, ['agent_version']),
     { head: 'Tunnels', cell: ({ tunnels }) => tunnels.length },
   ],
   searchTexts: (device) => [
@@ -197,8 +196,7 @@ export const devicesSection = resource<Device>(RESOURCES.devices, {
     device.site,
     unicodeForm(device.site),
     device.domain,
-    device.ip,
-    device.agent_version,
+    ...memberTexts(device, RESOURCES.devices),
     DEVICE_STATES[stateOf(device)],
     device.description,
     linesOfPairs(device.labels),
@@ -211,8 +209,7 @@ export const devicesSection = resource<Device>(RESOURCES.devices, {
       : { label: 'Online for', value: <For moment={device.online_since} /> },
     { label: 'Site', value: `*.${device.site}` },
     { label: 'Its API', value: <Address url={urlAt(device.domain)} /> },
-    ...optional('Version', device.agent_version),
-    ...optional('Address', device.ip),
+    ...memberFacts(device, RESOURCES.devices, ['agent_version']),
     ...optional('Labels', Object.keys(device.labels).length > 0 && <Pairs of={device.labels} />),
     ...optional('Names at the site', device.plain_names.map((label) => `${label}.${device.site}`).join(', ')),
     ...optional('Internal endpoints', device.internal_names && `*-${device.name}.${device.site}.internal`),

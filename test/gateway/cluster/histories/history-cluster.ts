@@ -219,26 +219,20 @@ export class HistoryCluster {
       const owner = { id: ids.next('bot'), created_at: store.now(), name: id, active: true };
       botUsers.insert(owner);
       database.setFact(`challenges at _acme-challenge.${node.name}`, 'value');
-      devices.insert({
-        ...{
-          id: ids.next('dev'),
-          created_at: store.now(),
-          description: null,
-          metadata: null,
-          name: id,
-          old_name: null,
-        },
-        ...{
-          site: 'site',
-          owner_id: owner.id,
-          enrolment_key_id: null,
-          install_hash: Buffer.from(id),
-          credential_id: id,
-        },
-        ...{ former_credential_id: null, generation: 1, issued_generation: 1, status: 'enrolled', tcp_ports: null },
-        ...{ own_names_only: false, internal_names: false, kept_rules: [], labels: {}, online: true, last_ip: null },
-        ...{ last_seen_at: store.now(), agent_version: null, history: [] },
-      });
+      devices.insert(
+        devices.newRow({
+          ...{ id: ids.next('dev'), created_at: store.now(), name: id, site: 'site', owner_id: owner.id },
+          ...{
+            install_hash: Buffer.from(id),
+            credential_id: id,
+            generation: 1,
+            issued_generation: 1,
+            status: 'enrolled',
+          },
+          ...{ own_names_only: false, internal_names: false, kept_rules: [], labels: {}, online: true },
+          ...{ last_seen_at: store.now(), history: [] },
+        }),
+      );
     });
   }
 
