@@ -18,7 +18,7 @@ import { type Actions, type ApiCaller, found } from '../operation-router.ts';
 import { badRequest, refuse } from '../request.ts';
 import { deviceWith, liveActions } from './online-actions.ts';
 import { checkPolicyText } from './policy-check.ts';
-import { freeTcpPort, reservedAddressAt } from './tcp-address-actions.ts';
+import { freeTcpPort, tcpAddressAt } from './tcp-address-actions.ts';
 
 /** Reads what is online; creates, changes and deletes cloud endpoints. */
 export function endpointActions(context: ApiContext): { endpoints: Actions<typeof endpoints> } {
@@ -222,7 +222,7 @@ export function showEndpoint(context: ApiContext, endpoint: LiveEndpoint): Endpo
   const device = deviceWith(context, endpoint.credentialId);
   const domain = store.reservedDomains.covering(endpoint.host);
   const isAddress = endpoint.proto === 'tcp' && !endpoint.internal;
-  const tcp_addr = isAddress ? reservedAddressAt(context, endpoint.port) : null;
+  const tcp_addr = isAddress ? tcpAddressAt(context, endpoint.port) : null;
   return {
     id: endpoint.id,
     uri: links.of(endpoints, endpoint.id),

@@ -30,7 +30,7 @@ export function tcpAddressActions(context: ApiContext) {
 }
 
 /** The reserved address with a port. */
-export function reservedAddressAt({ store, links }: ApiContext, port: number): Ref | null {
+export function tcpAddressAt({ store, links }: ApiContext, port: number): Ref | null {
   const row = store.reservedAddrs.by('port', port);
   return row && links.ref(reservedAddrs, row.id);
 }
