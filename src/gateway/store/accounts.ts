@@ -1,7 +1,9 @@
+import { BotUser } from '../../management/resources/bot-user.ts';
+import { ApiKey, Credential } from '../../management/resources/credential.ts';
 import type { Database } from './sql/database.ts';
-import { annotatedColumns, blob, flag, json, nullable, type RowOf, Table, tableOf, text } from './sql/table.ts';
+import { blob, columnsOf, json, type RowOf, Table, tableOf } from './sql/table.ts';
 
-const botUserColumns = { id: text, created_at: text, name: text, active: flag };
+const botUserColumns = columnsOf(BotUser);
 
 export type BotUserRow = RowOf<typeof botUserColumns>;
 
@@ -13,23 +15,14 @@ export class BotUsers extends tableOf('bot_users', botUserColumns) {
   }
 }
 
-const apiKeyColumns = {
-  ...annotatedColumns,
-  owner_id: nullable(text),
-  secret_hash: blob,
-};
+const apiKeyColumns = { ...columnsOf(ApiKey.omit({ token: true })), secret_hash: blob };
 
 export type ApiKeyRow = RowOf<typeof apiKeyColumns>;
 
 /** API keys; only their hashes are stored. */
 export const apiKeys = (database: Database) => new Table(database, 'api_keys', apiKeyColumns);
 
-const credentialColumns = {
-  ...annotatedColumns,
-  owner_id: nullable(text),
-  acl: json<string[]>(),
-  secret_hash: blob,
-};
+const credentialColumns = { ...columnsOf(Credential.omit({ token: true })), acl: json<string[]>(), secret_hash: blob };
 
 export type CredentialRow = RowOf<typeof credentialColumns>;
 

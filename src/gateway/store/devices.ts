@@ -1,18 +1,8 @@
 import type { PortRange } from '../../lib/network/port-range.ts';
 import { Device } from '../../management/resources/device.ts';
+import { EnrolmentKey } from '../../management/resources/enrolment.ts';
 import type { Database } from './sql/database.ts';
-import {
-  annotatedColumns,
-  blob,
-  columnsOf,
-  flag,
-  integer,
-  json,
-  nullable,
-  type RowOf,
-  tableOf,
-  text,
-} from './sql/table.ts';
+import { blob, columnsOf, flag, integer, json, nullable, type RowOf, tableOf, text } from './sql/table.ts';
 
 export interface DeviceEvent {
   /** RFC 3339, UTC. */
@@ -118,19 +108,9 @@ export class Devices extends tableOf('devices', deviceColumns) {
 }
 
 const keyColumns = {
-  ...annotatedColumns,
-  site: text,
-  owner_id: text,
+  ...columnsOf(EnrolmentKey.omit({ code: true, tcp_ports: true })),
   secret_hash: blob,
-  max_uses: nullable(integer),
-  uses: integer,
-  expires_at: nullable(text),
-  revoked_at: nullable(text),
-  needs_approval: flag,
   tcp_ports: nullable(json<PortRange>()),
-  own_names_only: flag,
-  internal_names: flag,
-  labels: json<Record<string, string>>(),
 };
 
 export type EnrolmentKeyRow = RowOf<typeof keyColumns>;

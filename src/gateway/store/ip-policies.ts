@@ -1,14 +1,7 @@
-import type { Database } from './sql/database.ts';
-import { annotatedColumns, flag, json, type RowOf, Table, tableOf, text } from './sql/table.ts';
+import { IpRestriction } from '../../management/resources/ip-policy.ts';
+import { columnsOf, json, type RowOf, tableOf } from './sql/table.ts';
 
-const ruleColumns = { ...annotatedColumns, ip_policy_id: text, cidr: text, action: text };
-
-export type IpPolicyRuleRow = RowOf<typeof ruleColumns>;
-
-/** The rules of all IP policies; they are deleted with their policy. */
-export const ipPolicyRules = (database: Database) => new Table(database, 'ip_policy_rules', ruleColumns);
-
-const restrictionColumns = { ...annotatedColumns, type: text, enforced: flag, ip_policy_ids: json<string[]>() };
+const restrictionColumns = { ...columnsOf(IpRestriction.omit({ ip_policies: true })), ip_policy_ids: json<string[]>() };
 
 export type IpRestrictionRow = RowOf<typeof restrictionColumns>;
 

@@ -1,23 +1,15 @@
 import { createHmac } from 'node:crypto';
 import { BoundedMap } from '../../lib/bounded-map.ts';
 import type { SecretsBox } from '../../lib/secrets-box.ts';
+import { Person } from '../../management/resources/person.ts';
 import { ChangeWatch } from './sql/change-watch.ts';
 import type { Database } from './sql/database.ts';
-import { blob, flag, integer, json, nullable, type RowOf, Table, tableOf, text } from './sql/table.ts';
+import { blob, columnsOf, integer, type RowOf, Table, tableOf, text } from './sql/table.ts';
 
 /** People whose rows are kept in memory. */
 const MAX_KNOWN = 10_000;
 
-const personColumns = {
-  id: text,
-  created_at: text,
-  email: text,
-  name: text,
-  groups: json<string[]>(),
-  dashboard: flag,
-  password_hash: blob,
-  password_set_at: nullable(text),
-};
+const personColumns = { ...columnsOf(Person.omit({ passkeys: true })), password_hash: blob };
 
 export type PersonRow = RowOf<typeof personColumns>;
 

@@ -1,17 +1,12 @@
-import { annotatedColumns, blob, integer, nullable, type RowOf, tableOf, text } from './sql/table.ts';
+import { ShareLink } from '../../management/resources/share-link.ts';
+import { blob, columnsOf, nullable, type RowOf, tableOf, text } from './sql/table.ts';
 
 const columns = {
-  ...annotatedColumns,
+  ...columnsOf(ShareLink.omit({ url: true, link: true })),
   host: text,
   /** Whose endpoints it opens: a bot user, or an authtoken without one; null: those of the operator. */
   owner: nullable(text),
   secret_hash: blob,
-  expires_at: text,
-  max_uses: nullable(integer),
-  uses: integer,
-  last_used_at: nullable(text),
-  /** The id of an API key or of an authtoken; `gateway` for a command on the gateway's machine. */
-  created_by: text,
 };
 
 export type ShareLinkRow = RowOf<typeof columns>;

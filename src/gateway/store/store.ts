@@ -14,7 +14,7 @@ import { CloudEndpoints } from './cloud-endpoints.ts';
 import { Devices, EnrolmentKeys, SiteNames } from './devices.ts';
 import { OwnDomains, ReservedDomains } from './domains.ts';
 import { ActivityEvents, EventDeliveries, EventDestinations, EventSubscriptions } from './events.ts';
-import { IpRestrictions, ipPolicyRules } from './ip-policies.ts';
+import { IpRestrictions } from './ip-policies.ts';
 import { FamiliarNetworks, Passkeys, People, PersonLinks } from './people.ts';
 import { RefusedEvents } from './refused-events.ts';
 import { ShareLinks } from './share-links.ts';
@@ -23,7 +23,7 @@ import { Database } from './sql/database.ts';
 import { DatabaseUnwritable, isFull } from './sql/database-problems.ts';
 import type { OlderSchema } from './sql/migrations.ts';
 import { type ColumnsOf, columnsOf, Table } from './sql/table.ts';
-import { TlsEdges, tunnelGroupBackends } from './tls-edges.ts';
+import { TlsEdges } from './tls-edges.ts';
 import { VaultSecrets } from './vaults.ts';
 
 export interface Store extends ReturnType<typeof createTables> {
@@ -98,7 +98,6 @@ function createTables(database: Database, box: SecretsBox) {
     enrolmentKeys: new EnrolmentKeys(database),
     eventDestinations: new EventDestinations(database, box),
     eventSubscriptions: new EventSubscriptions(database),
-    ipPolicyRules: ipPolicyRules(database),
     ipRestrictions: new IpRestrictions(database),
     ownDomains: new OwnDomains(database),
     passkeys: new Passkeys(database),
@@ -109,7 +108,6 @@ function createTables(database: Database, box: SecretsBox) {
     shareLinks: new ShareLinks(database),
     tlsCertificates: new TlsCertificates(database, box),
     tlsEdges: new TlsEdges(database),
-    tunnelGroupBackends: tunnelGroupBackends(database),
     vaultSecrets: new VaultSecrets(database, box),
   };
 }

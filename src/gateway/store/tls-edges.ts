@@ -1,6 +1,6 @@
-import type { httpResponseBackends } from '../../management/resources/backend.ts';
+import type { httpResponseBackends, tunnelGroupBackends } from '../../management/resources/backend.ts';
 import type { Database } from './sql/database.ts';
-import { annotatedColumns, type ColumnsOf, json, nullable, type RowOf, Table, TouchedTable } from './sql/table.ts';
+import { annotatedColumns, type ColumnsOf, json, nullable, type RowOf, TouchedTable } from './sql/table.ts';
 
 /** The stored modules of an edge, with the ids that they refer to. */
 export interface EdgeModules {
@@ -90,11 +90,4 @@ function reverseLabels(host: string): string {
 }
 
 export type HttpResponseBackendRow = RowOf<ColumnsOf<typeof httpResponseBackends.row>>;
-
-const tunnelGroupColumns = { ...annotatedColumns, labels: json<Record<string, string>>() };
-
-export type TunnelGroupBackendRow = RowOf<typeof tunnelGroupColumns>;
-
-/** Backends that balance connections over the online tunnels with specific labels. */
-export const tunnelGroupBackends = (database: Database) =>
-  new Table(database, 'tunnel_group_backends', tunnelGroupColumns);
+export type TunnelGroupBackendRow = RowOf<ColumnsOf<typeof tunnelGroupBackends.row>>;

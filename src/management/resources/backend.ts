@@ -131,4 +131,5 @@ export const tunnelGroupBackends = defineResource({
   create: TunnelGroupBackendCreate,
   update: TunnelGroupBackendUpdate,
   answer: TunnelGroupBackend,
+  row: TunnelGroupBackend.omit({ tunnels: true }),
 });

@@ -87,6 +87,7 @@ export const ipPolicyRules = defineResource({
   create: IpPolicyRuleCreate,
   update: IpPolicyRuleUpdate,
   answer: IpPolicyRule,
+  row: IpPolicyRule.omit({ ip_policy: true }).extend({ ip_policy_id: z.string() }),
 });
 
 const TYPES = ['dashboard', 'api', 'agent', 'endpoints'] as const;

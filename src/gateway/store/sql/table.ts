@@ -40,20 +40,25 @@ export type ColumnsOf<S extends z.ZodObject> = Identified & {
   [Name in Exclude<keyof z.output<S>, 'uri'>]-?: Column<Exclude<z.output<S>[Name], undefined>>;
 };
 
-/** A column for each member of a schema: what is neither text, number nor boolean is stored as JSON. */
+/** A column for each member of a schema; lists and objects are stored as JSON. @throws when a schema is something else */
 export function columnsOf<S extends z.ZodObject>({ shape }: S): ColumnsOf<S> {
   const members = Object.entries(shape as Record<string, z.ZodType>).filter(([name]) => name !== 'uri');
   return Object.fromEntries(members.map(([name, schema]) => [name, columnFor(schema)])) as ColumnsOf<S>;
 }
 
-const SIMPLE: Readonly<Record<string, unknown>> = { string: text, enum: text, number: integer, boolean: flag };
-
 function columnFor(schema: z.ZodType): Column<unknown> {
-  const { def } = schema as z.ZodType & { def: { type: string; innerType?: z.ZodType } };
-  if (def.innerType === undefined) return (SIMPLE[def.type] as Column<unknown> | undefined) ?? json();
-  const column = columnFor(def.innerType);
-  return def.type === 'nullable' ? nullable(column) : column;
+  const { type, innerType } = schema.def as { type: string; innerType?: z.ZodType };
+  // Such as one with a default.
+  if (innerType) return type === 'nullable' ? nullable(columnFor(innerType)) : columnFor(innerType);
+  const column = COLUMNS[type];
+  if (column === undefined) throw new Error(`there is no column for a schema of the type ${type}`);
+  return column as Column<unknown>;
 }
+
+const COLUMNS: Readonly<Record<string, unknown>> = {
+  ...{ string: text, enum: text, number: integer, boolean: flag },
+  ...{ array: json(), object: json(), record: json() },
+};
 
 /** A row whose columns may be left out that are null then. */
 export type NewRow<Columns> = Partial<RowOf<Columns>> & {
