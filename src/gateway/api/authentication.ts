@@ -7,6 +7,7 @@ import { clientNetwork } from '../../lib/network/ip-address.ts';
 import { backoffCeiling } from '../../lib/time/backoff.ts';
 import type { Clock } from '../../lib/time/clock.ts';
 import type { IpRestrictionType } from '../../management/resources/ip-policy.ts';
+import type { FailedAttemptSettings } from '../context/gateway-options.ts';
 import type { Store } from '../store/store.ts';
 import { secretMatches } from '../store/tokens.ts';
 import type { Handler } from './handler.ts';
@@ -93,16 +94,6 @@ function notForAgents(): ApiError {
 
 function unknownKey(): ApiError {
   return refuse(403, 203, 'unknown API key: it does not exist, was deleted, or its bot user is not active');
-}
-
-/** When responses to failed authentications are delayed. */
-export interface FailedAttemptSettings {
-  /** Failures of one client within the window that are answered without delay. */
-  free: number;
-  windowMs: number;
-  /** Delay of the first failure after those; it doubles with each further failure. */
-  delayMs: number;
-  maxDelayMs: number;
 }
 
 /** Clients tracked at once. An attacker with more addresses is not delayed. */

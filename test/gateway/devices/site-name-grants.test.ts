@@ -22,11 +22,10 @@ async function setUp(kept?: BucketRate) {
   const { store } = server;
   const acl = new AuthtokenAcl(store, gatewayDomains(BASE_DOMAIN));
   const names = new SiteNameGrants(
+    { store, log: silentLog },
     {
-      store,
       isOnlineElsewhere: (hostname, id) => online.has(hostname) && online.get(hostname) !== id,
       refuseName: (hostname) => acl.refuseName(hostname),
-      log: silentLog,
     },
     kept,
   );
