@@ -31,6 +31,7 @@ const nothing = {
   log,
   activity: { note: () => {}, sample: () => {} },
   clock: systemClock,
+  catchUp: async () => {},
   domains: gatewayDomains('gw.test'),
   conditions: async () => [],
   counters: new EdgeCounters(),

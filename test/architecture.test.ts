@@ -66,6 +66,7 @@ const ARROWS: Record<string, string[]> = {
   'gateway/conditions': ['gateway/endpoints', 'gateway/metrics', 'gateway/store'],
   'gateway/devices': ['gateway/certificates', 'gateway/endpoints', 'gateway/store', 'management', 'gateway/context'],
   'gateway/access': [
+    'gateway/context',
     'gateway/devices',
     'gateway/sessions',
     'gateway/endpoints',

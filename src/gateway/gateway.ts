@@ -195,6 +195,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   const ports = { http: options.httpPort, https: options.httpsPort };
   const context: GatewayContext = {
     ...{ options, store, domains, endpoints, counters, activity, clock: systemClock, log, onStop },
+    catchUp: async () => cluster?.catchUp(),
     addresses: { baseDomain, ports, tcpHost: tcpHost(baseDomain) },
     shares: descriptorShares(descriptorLimit()),
     balancers: options.balancers?.length ? new LoadBalancers(options.balancers, log) : null,
@@ -327,7 +328,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   if (watch) onStop(() => watch.stop());
   const leases = cluster?.leases ?? null;
   const sessions = new SessionServer(context, {
-    access: new AuthtokenAuthentication(store, acl, names, refusesAgent),
+    access: new AuthtokenAuthentication(context, acl, names, refusesAgent),
     binder: new EndpointBinder(context, {
       ...{ policies, tcpPorts: allocator, leases },
       onPolicy: (endpoint, source) => {

@@ -119,6 +119,7 @@ export async function startManagementServer(options: ManagementServerOptions = {
       counters,
       conditions: () => presentConditions(sources),
       people,
+      catchUp: async () => {},
       activity: options.activity ?? NO_ACTIVITY,
       live,
       cloudEndpoints,

@@ -8,7 +8,7 @@ import type { GatewayPlace } from '../devices/gateway-place.ts';
 import type { AddressSettings } from '../endpoints/endpoint-address.ts';
 import type { LiveView } from '../endpoints/live-view.ts';
 
-export interface ApiContext extends Pick<GatewayContext, 'store' | 'domains' | 'log'> {
+export interface ApiContext extends Pick<GatewayContext, 'store' | 'domains' | 'catchUp' | 'log'> {
   addresses: AddressSettings;
   live: LiveView;
   sightings: Pick<DeviceSightings, 'latest'>;

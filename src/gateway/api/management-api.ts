@@ -70,7 +70,7 @@ export function createManagementApi(dependencies: ManagementApiDependencies, set
   const keyFor = (purpose: string) => store.box.keyFor(purpose);
   const personSignIn = new PersonSignIn(people, keyFor, apiHost(domains.baseDomain));
   const guards = createGuards(
-    requireApiKey(store, attempts, (req) => sessions.holderOf(req), isRefused),
+    requireApiKey(context, attempts, (req) => sessions.holderOf(req), isRefused),
     clock,
     settings,
   );

@@ -89,7 +89,6 @@ export class Cluster {
     const { database, cloudEndpoints } = store;
     this.#periods = options.periods ?? PERIODS;
     this.#folder = join(options.dataDir, 'gateway');
-    database.catchUp = () => this.#catchUp();
     this.nodes = new Nodes(shared.node, this.#periods);
     this.#others = readOthers(this.#folder, log);
     this.rows = new OnlineRows(database, shared.node, {
@@ -158,7 +157,7 @@ export class Cluster {
       const tunnel = this.withLabels(labels);
       return tunnel && 'node' in tunnel ? known.place(tunnel.node) : undefined;
     };
-    const { catchUp } = store.database;
+    const catchUp = () => this.catchUp();
     const nodes = new ServedElsewhere({ ...here, rows, nodes: known, endpoints, primary, withLabels, catchUp });
     const tickets = new RelayTickets(store.box.keyFor(RelayTickets.PURPOSE), shared.node, () => known.sharedTime);
     const { postgres } = shared;
@@ -290,7 +289,7 @@ export class Cluster {
   }
 
   /** Clients ask for names that have come online a moment ago, and for any others: the database is asked only so often. */
-  async #catchUp(): Promise<void> {
+  async catchUp(): Promise<void> {
     if (this.nodes.isCutOff) return;
     this.#nextCatchUp ??= this.#catchUpLater();
     await Promise.race([this.#nextCatchUp, delay(CATCH_UP_LIMIT_MS, undefined, { ref: false })]);

@@ -24,6 +24,8 @@ export interface GatewayContext {
   /** What is online here. */
   readonly endpoints: EndpointRegistry;
   readonly counters: EdgeCounters;
+  /** Looks whether other gateways have just written what is unknown here; limited in time, and in how often it does anything. */
+  readonly catchUp: () => Promise<void>;
   /** Takes what happens, for those who have subscribed to it. */
   readonly activity: Activity;
   readonly clock: Clock;

@@ -94,7 +94,10 @@ export class AgentLink implements SessionLink, ConnectionUser, PendingConnection
       ask: () => void this.beat(PROBE_MS),
       onSilence: () => this.#endSilent('the agent does not answer'),
     });
-    connection.watch = this.#silenceWatch;
+  }
+
+  sent(): void {
+    this.#silenceWatch?.sent();
   }
 
   beat(ms: number): Promise<boolean> {

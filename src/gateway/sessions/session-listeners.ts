@@ -117,7 +117,7 @@ export class SessionListeners {
       this.unbind(id, reason, 'lost');
       return;
     }
-    listener.lane.onEmpty = () => this.unbind(id, reason);
+    listener.lane.drain(() => this.unbind(id, reason));
     this.own.binder.retire(listener, 'lost');
   }
 

@@ -29,7 +29,7 @@ async function setUp(kept?: BucketRate) {
     },
     kept,
   );
-  const access = new AuthtokenAuthentication(store, acl, names, () => false);
+  const access = new AuthtokenAuthentication({ store, catchUp: async () => {} }, acl, names, () => false);
   /** Why an authtoken cannot bind a name of the site; null when it can. */
   const bind = async (authtoken: string, label: string, isRefused = false): Promise<string | null> => {
     const credential = await access.authenticate(authtoken, '127.0.0.1');

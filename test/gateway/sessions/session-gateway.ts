@@ -65,7 +65,7 @@ export class SessionGateway {
     const policies = new EndpointPolicies({ ipPolicies: () => null, log: silentLog });
     const server = new SessionServer(context, {
       access: new AuthtokenAuthentication(
-        store,
+        { store, catchUp: async () => {} },
         new AuthtokenAcl(store, gatewayDomains('localhost')),
         { judge: () => null, keep: async () => null },
         () => false,
