@@ -152,11 +152,11 @@ async function launch(context: AgentContext, extras: AgentExtras): Promise<Omit<
   const { healths } = dialer;
   /** Takes the connections of an upstream through the agent. */
   const relay = (upstream: UpstreamHealth) => tunnels.changes.relay(upstream);
-  const abandoned = new AbandonedConnections({
+  const abandoned = new AbandonedConnections(
+    context,
     healths,
-    onHangs: (upstream) => void relay(upstream).catch((err) => log.error({ err }, 'tunnel not reopened')),
-    log,
-  });
+    (upstream) => void relay(upstream).catch((err) => log.error({ err }, 'tunnel not reopened')),
+  );
   // Before tunnels are bound again: those whose upstream hangs go through the agent.
   connector.on('offline', () => abandoned.look()).on('online', () => abandoned.sessionStarted());
   const monitor = new UpstreamMonitor({
