@@ -42,12 +42,8 @@ async function startAgent(domain: string): Promise<void> {
     ...{ authtoken: () => authtoken, serverAddr: address, authorities: { pem: ca.toString() }, proxies: NO_PROXIES },
     ...{ verifyUpstreamTls: true, version: 'bench', log: silentLog, clock: systemClock },
   };
-  const agent = new GatewayConnector({
-    gateway: address,
-    openLink: () => openLink(connector === 'native' ? 'native' : 'sdk', link),
-    clock: systemClock,
-    log: silentLog,
-  });
+  const open = () => openLink(connector === 'native' ? 'native' : 'sdk', link);
+  const agent = new GatewayConnector({ clock: systemClock, log: silentLog }, address, open);
   const online = new Promise<void>((resolve) => agent.once('online', resolve));
   await agent.start();
   await online;

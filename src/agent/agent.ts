@@ -2,25 +2,31 @@ import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CleanupStack } from '../lib/cleanup-stack.ts';
 import type { Log } from '../lib/log/log.ts';
+import type { LogTail } from '../lib/log/log-tail.ts';
+import { isLoopbackHost } from '../lib/network/ip-address.ts';
 import { type Clock, systemClock } from '../lib/time/clock.ts';
-import { VERSION } from '../packaged.ts';
+import { PACKAGED_PAGES, VERSION } from '../packaged.ts';
 import { isCloudAddress, type Settings } from '../settings/agent-settings.ts';
+import { type AppOptions, createLocalApp, createRemoteApp } from './api/app.ts';
 import { LazyInspection } from './api/inspection/lazy-inspection.ts';
+import type { Metrics, MetricsSource } from './api/metrics.ts';
+import { DevicePage } from './api/page/device-page.ts';
+import type { PageFinding } from './api/page/page-routes.ts';
+import { hasContainerNetwork, type RunningServer, startServer } from './api/server.ts';
 import { ApiTokenInUse, openApiToken } from './api-token.ts';
 import type { SessionStatus } from './connectors/connector.ts';
-import type { GatewayConnector } from './connectors/gateway-connector.ts';
 import type { AgentCommand } from './connectors/gateway-link.ts';
+import type { AgentContext } from './context/agent-context.ts';
 import { openDataFolder } from './folders/data-folder.ts';
 import { openRuntimeFolder } from './folders/runtime-folder.ts';
-import { type AgentStart, createConnector } from './gateway-uplink.ts';
+import { createConnector } from './gateway-uplink.ts';
 import { OwnEndpoint } from './own-endpoint.ts';
 import { openPageSessions } from './page-sessions.ts';
-import { announceRemote, createApp, type PageExtras, serveApi } from './serve-api.ts';
 import { ShareLinks } from './share-links.ts';
 import { loadDefaultPolicies } from './tunnels/default-policies.ts';
 import { DurableFile } from './tunnels/durable-file.ts';
 import type { ShownState, TunnelStatus } from './tunnels/tunnel.ts';
-import { TunnelManager, type TunnelManagerOptions } from './tunnels/tunnel-manager.ts';
+import { TunnelManager } from './tunnels/tunnel-manager.ts';
 import { TunnelStore, tunnelsCodec, tunnelsFile } from './tunnels/tunnels-file.ts';
 import { AbandonedConnections } from './upstreams/abandoned-connections.ts';
 import { connectUpstream } from './upstreams/connect-upstream.ts';
@@ -61,7 +67,9 @@ export interface Agent {
 }
 
 /** What only the process around an agent can give it. */
-export interface AgentExtras extends PageExtras {
+export interface AgentExtras {
+  logTail: LogTail | null;
+  diagnose: (() => Promise<PageFinding[]>) | null;
   /** Called when the operator of the gateway wants the agent to restart or stop; left out: not supported. */
   onCommand?: (command: AgentCommand) => void;
 }
@@ -70,6 +78,10 @@ const NO_EXTRAS: AgentExtras = { logTail: null, diagnose: null };
 const UPSTREAM_CONNECT_MS = 10_000;
 /** The same for a check, for which nobody waits. */
 const UPSTREAM_CHECK_MS = 3_000;
+/** How long pending requests get to finish when the agent stops. */
+const API_GRACE_MS = 1500;
+/** Why tunnels may not forward there. */
+const OWN_API = "the agent's own API, which clients would reach without a token; set AGENT_DOMAIN to publish it";
 
 /**
  * Starts the agent: the API first, then everything that may take longer.
@@ -89,99 +101,69 @@ export async function startAgent(
     await cleanup.run().catch(() => {});
     throw error;
   };
-  const running = await launch({ settings, log, clock, extras, cleanup }).catch(undo);
+  const context = { settings, clock, log, onStop: (stop: () => unknown) => cleanup.add(stop) };
+  const running = await launch(context, extras).catch(undo);
   return { ...running, started: running.started.catch(undo), stop: () => cleanup.run() };
 }
 
-interface Launch extends Pick<AgentStart, 'settings' | 'log' | 'clock' | 'cleanup'> {
-  extras: AgentExtras;
-}
-
 /** Each part needs those above it. They stop in the reverse order. */
-async function launch({ settings, log, clock, extras, cleanup }: Launch): Promise<Omit<Agent, 'stop'>> {
+async function launch(context: AgentContext, extras: AgentExtras): Promise<Omit<Agent, 'stop'>> {
+  const { settings, clock, log, onStop } = context;
+  const { api, dataDir, tunnelsDir, site, gateway } = settings;
   const began = performance.now();
-  const { dataDir } = settings;
+
+  // What an operator may have to fix comes first: the default policies, the folders, the API token.
   const defaultPolicies = await loadDefaultPolicies(settings.defaultPolicies);
-  const socketFolder = await openFolders(dataDir, log, cleanup);
+  const folder = await openDataFolder(dataDir);
+  onStop(() => folder.release());
+  if (folder.unwritable !== null) {
+    log.error(
+      { folder: dataDir, reason: folder.unwritable },
+      'data folder is read-only or full: tunnels cannot be created or deleted',
+    );
+  }
+  const socketFolder = await openRuntimeFolder(dataDir);
+  onStop(() => rm(socketFolder, { recursive: true, force: true }));
   const apiToken = await ApiTokenInUse.open(settings, log);
+  const token = () => apiToken.token;
+
+  // The connector. It opens the link to the gateway, and starts an embedded one, when it starts itself: at the end.
   const guard = new UpstreamGuard(settings.allowUpstreams);
-  const start: AgentStart = { settings, guard, addresses: {}, log, clock, cleanup };
-  const uplink = createConnector(start, {
+  /** For `/status`: addresses of the agent and its gateway, added as they start. */
+  const addresses: Record<string, string> = {};
+  const uplink = createConnector(context, {
+    guard,
+    addresses,
     onCommand: extras.onCommand,
-    onRefusedAnswer: (forwardsTo, reason) => upstreams.dialer.answerRefused(forwardsTo, reason),
+    onRefusedAnswer: (forwardsTo, reason) => dialer.answerRefused(forwardsTo, reason),
     onUploadLost: (url) => tunnels.changes.uploadLost(url).catch((err) => log.error({ err }, 'tunnel not reopened')),
   });
-  const { connector } = uplink;
-  const own = createOwnEndpoint(start, connector, socketFolder);
-  const upstreams = createUpstreams(start, connector, socketFolder, (upstream) => tunnels.changes.relay(upstream));
-  const tunnels = await createTunnels(start, { ...uplink, ...upstreams, defaultPolicies }, (id) =>
-    inspection.forget(id),
-  );
-  const inspection = createInspection(start, tunnels, upstreams);
-  // Registered first, so that the agent's own endpoint is bound first on each session.
-  own?.start();
-  cleanup.add(() => own?.stop());
-  await tunnels.start();
-  cleanup.add(() => tunnels.stop());
-  upstreams.monitor.start();
-  cleanup.add(() => upstreams.monitor.stop());
-  const sessions = await openPageSessions(dataDir, () => apiToken.token, log);
-  const shareLinks = new ShareLinks(uplink.apiAccess);
-  const parts = { began, own, connector, ...upstreams, tunnels, inspection, sessions, shareLinks, extras };
-  const app = createApp(start, parts);
-  await serveApi(app, own, () => apiToken.token, start);
-  announceRemote(settings, apiToken.file, log);
-  return {
-    started: Promise.all([connector.start(), app.metrics()]).then(() => {}),
-    status: () => ({ session: connector.status, tunnels: tunnels.shownCounts(), remoteApi: own?.status ?? null }),
-    addresses: app.addresses,
-    silentMs: () => connector.silentMs,
-    reload: async (next) => {
-      const policies = await loadDefaultPolicies(next.defaultPolicies);
-      const token = await openApiToken({ ...next, dataDir });
-      await tunnels.policies.useDefaults(policies);
-      // Somebody who knows the old token may have signed in with it. If that cannot be saved, the file is void under the
-      // new token all the same.
-      if (apiToken.use(token)) await sessions.endAll().catch(() => {});
-      log.level = next.log.level;
-      await uplink.setGatewayLogLevel(next.log.level);
-    },
-  };
-}
+  const { connector, trafficAt, warningsAt, watchAtUrl } = uplink;
+  const own =
+    api.domain === null
+      ? null
+      : new OwnEndpoint(context, { connector, domain: api.domain, socket: join(socketFolder, 'api.sock') });
 
-function createOwnEndpoint({ settings, clock, log }: AgentStart, connector: GatewayConnector, socketFolder: string) {
-  const { domain } = settings.api;
-  return domain === null
-    ? null
-    : new OwnEndpoint({ connector, domain, socket: join(socketFolder, 'api.sock'), clock, log });
-}
-
-type Upstreams = ReturnType<typeof createUpstreams>;
-
-/** @param relay takes the connections of an upstream through the agent */
-function createUpstreams(
-  { settings, guard, clock, log }: AgentStart,
-  connector: GatewayConnector,
-  socketFolder: string,
-  relay: (upstream: UpstreamHealth) => Promise<void>,
-) {
+  // Upstreams: how they are reached, and which of them hang.
   const connection = { guard, verifyTls: settings.verifyUpstreamTls, upstreamCas: settings.systemCas };
   const connecting = { ...connection, connectMs: UPSTREAM_CONNECT_MS };
   const checking = { ...connection, connectMs: UPSTREAM_CHECK_MS };
   const dialer = new UpstreamDialer({ ...connecting, log, socketFolder });
   const { healths } = dialer;
-  const abandoned = new AbandonedConnections({
+  /** Takes the connections of an upstream through the agent. */
+  const relay = (upstream: UpstreamHealth) => tunnels.changes.relay(upstream);
+  const abandoned = new AbandonedConnections(
+    context,
     healths,
-    onHangs: (upstream) => void relay(upstream).catch((err) => log.error({ err }, 'tunnel not reopened')),
-    log,
-  });
+    (upstream) => void relay(upstream).catch((err) => log.error({ err }, 'tunnel not reopened')),
+  );
   // Before tunnels are bound again: those whose upstream hangs go through the agent.
   connector.on('offline', () => abandoned.look()).on('online', () => abandoned.sessionStarted());
   const monitor = new UpstreamMonitor({
     healths,
     connect: ({ upstream, isHttp, tls = {} }) => connectUpstream(upstream, { ...checking, http2: !isHttp, tls }),
     request: (socket, { upstream, tls = {}, probes }) =>
-      checkHttp(socket, upstream, { ...checking, tls, privateFile: tunnelsFile(settings.dataDir) }, probes),
+      checkHttp(socket, upstream, { ...checking, tls, privateFile: tunnelsFile(dataDir) }, probes),
     lookForClients: () => abandoned.lookForClients(),
     relay,
     lookForAbandoned: () => abandoned.look(),
@@ -189,55 +171,22 @@ function createUpstreams(
     clock,
   });
   connector.on('dialFailed', () => monitor.clientFailed());
-  return { dialer, abandoned, monitor, connecting };
-}
 
-async function createTunnels(
-  { settings, guard, log, clock }: AgentStart,
-  {
-    connector,
-    trafficAt,
-    warningsAt,
-    watchAtUrl,
-    dialer,
-    defaultPolicies,
-  }: Pick<ReturnType<typeof createConnector>, 'connector' | 'trafficAt' | 'warningsAt' | 'watchAtUrl'> &
-    Pick<Upstreams, 'dialer'> &
-    Pick<TunnelManagerOptions, 'defaultPolicies'>,
-  removed: (id: string) => void,
-): Promise<TunnelManager> {
-  const { api, dataDir, tunnelsDir, site, gateway } = settings;
+  // Tunnels, and what looks into their traffic.
   const requestLog = settings.logRequests ? await openRequestLog(log) : null;
   const reservedDomains = api.domain === null ? [] : [api.domain];
-  return new TunnelManager({
-    connector,
+  const tunnels = new TunnelManager(context, {
+    ...{ connector, guard, dialer, defaultPolicies, reservedDomains, trafficAt, warningsAt, watchAtUrl, site },
     store: new TunnelStore(new DurableFile({ path: tunnelsFile(dataDir), codec: tunnelsCodec, log })),
-    guard,
-    dialer,
-    defaultPolicies,
-    reservedDomains,
     declare: async (store) => {
       if (tunnelsDir === null) return;
       const { applyDeclaredTunnels } = await import('./tunnels/declared-tunnels.ts');
       await applyDeclaredTunnels(store, { folder: tunnelsDir, rules: { defaultPolicies, reservedDomains, site }, log });
     },
     requestLog: requestLog && ((url) => requestLog.connection(url)),
-    trafficAt,
-    warningsAt,
-    watchAtUrl,
-    removed,
-    site,
+    removed: (id) => inspection.forget(id),
     isCloud: gateway.kind === 'remote' && isCloudAddress(gateway.serverAddr),
-    log,
-    clock,
   });
-}
-
-function createInspection(
-  { cleanup, clock }: AgentStart,
-  tunnels: TunnelManager,
-  { connecting }: Upstreams,
-): LazyInspection {
   const inspection = new LazyInspection({
     tunnels,
     observe: (id, capture) => tunnels.changes.captureBy(id, capture),
@@ -249,8 +198,87 @@ function createInspection(
     version: VERSION,
     clock,
   });
-  cleanup.add(() => inspection.stopInspecting());
-  return inspection;
+  onStop(() => inspection.stopInspecting());
+  // Registered first, so that the agent's own endpoint is bound first on each session.
+  own?.start();
+  onStop(() => own?.stop());
+  await tunnels.start();
+  onStop(() => tunnels.stop());
+  monitor.start();
+  onStop(() => monitor.stop());
+
+  // The API, before the connector: it says how the start goes on. On this device, and behind the agent's own endpoint.
+  const sessions = await openPageSessions(dataDir, token, log);
+  const session = () => connector.status;
+  const health = {
+    ...{ tunnels, monitor, upstreams: abandoned, remoteApi: own, session, version: VERSION },
+    uptime: () => (performance.now() - began) / 1000,
+    addresses: () => ({ ...addresses, agent: own?.url ?? null }),
+  };
+  const { logTail, diagnose } = extras;
+  const page = new DevicePage({
+    ...{ sessions, logTail, diagnose, health, site, clock },
+    folder: PACKAGED_PAGES,
+    canForwardTo: (port) => guard.allowsPort(port),
+  });
+  let loading: Promise<Metrics> | null = null;
+  const metrics = () => {
+    loading ??= openMetrics({
+      tunnelCounts: () => tunnels.shownCounts(),
+      traffic: () => tunnels.traffic,
+      session,
+      remoteApi: () => own?.status.state ?? null,
+      abandoned: () => abandoned.count,
+    });
+    return loading;
+  };
+  const app: AppOptions = { ...health, page, inspection, shareLinks: new ShareLinks(uplink.apiAccess), metrics, log };
+  const servers: RunningServer[] = [];
+  // Closed concurrently, so that both share one grace time.
+  onStop(() => {
+    page.stop();
+    inspection.stop();
+    return Promise.all(servers.map((server) => server.close(API_GRACE_MS)));
+  });
+  if (own) {
+    const remote = createRemoteApp(app, api.requireToken ? token : null);
+    servers.push(await startServer(remote, { path: own.socket }, log));
+  }
+  const server = await startServer(createLocalApp(app, api.host, token), api, log);
+  servers.push(server);
+  const url = `http://${server.address}`;
+  addresses.api = url;
+  if (server.port !== null && isLoopbackHost(api.host)) guard.protectOwnPorts(new Map([[server.port, OWN_API]]));
+  log.info({ url }, 'local API listening');
+  if (!isLoopbackHost(api.host) && hasContainerNetwork())
+    log.info({ url }, 'API listens beyond this container: publish its port on 127.0.0.1 only');
+  else if (!isLoopbackHost(api.host))
+    log.warn({ url }, 'API and its token cross the network unencrypted; use AGENT_DOMAIN for remote access');
+  if (api.domain !== null && !api.requireToken) {
+    log.warn(
+      { domain: api.domain },
+      'remote API without authentication: anyone with the URL can create and delete tunnels',
+    );
+  } else if (api.domain !== null && apiToken.file !== null) {
+    log.info({ file: apiToken.file }, 'remote API requires the API token in this file');
+  }
+
+  return {
+    started: Promise.all([connector.start(), metrics()]).then(() => {}),
+    status: () => ({ session: connector.status, tunnels: tunnels.shownCounts(), remoteApi: own?.status ?? null }),
+    addresses: health.addresses,
+    silentMs: () => connector.silentMs,
+    reload: async (next) => {
+      const policies = await loadDefaultPolicies(next.defaultPolicies);
+      const changed = await openApiToken({ ...next, dataDir });
+      await tunnels.policies.useDefaults(policies);
+      // Somebody who knows the old token may have signed in with it. If that cannot be saved, the file is void under the
+      // new token all the same.
+      if (apiToken.use(changed)) await sessions.endAll().catch(() => {});
+      log.level = next.log.level;
+      await uplink.setGatewayLogLevel(next.log.level);
+    },
+  };
 }
 
 async function openRequestLog(log: Log) {
@@ -258,16 +286,7 @@ async function openRequestLog(log: Log) {
   return new RequestLog(log);
 }
 
-async function openFolders(dataDir: string, log: Log, cleanup: CleanupStack): Promise<string> {
-  const folder = await openDataFolder(dataDir);
-  cleanup.add(() => folder.release());
-  if (folder.unwritable !== null) {
-    log.error(
-      { folder: dataDir, reason: folder.unwritable },
-      'data folder is read-only or full: tunnels cannot be created or deleted',
-    );
-  }
-  const socketFolder = await openRuntimeFolder(dataDir);
-  cleanup.add(() => rm(socketFolder, { recursive: true, force: true }));
-  return socketFolder;
+async function openMetrics(source: MetricsSource): Promise<Metrics> {
+  const { Metrics } = await import('./api/metrics.ts');
+  return new Metrics(source);
 }

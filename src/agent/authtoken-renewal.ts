@@ -2,22 +2,11 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { messageOf, OperatorError } from '../lib/errors.ts';
 import { writeDurably } from '../lib/files/durable-write.ts';
-import type { Log } from '../lib/log/log.ts';
-import type { Clock } from '../lib/time/clock.ts';
 import type { GatewaySettings } from '../settings/agent-settings.ts';
 import { RENEWED_AUTHTOKEN, renewedText } from '../settings/renewed-authtoken.ts';
 import { type GatewayLink, SessionRefused } from './connectors/gateway-link.ts';
+import type { AgentContext } from './context/agent-context.ts';
 import type { EnrolmentRefused } from './join/gateway-calls.ts';
-
-export interface AuthtokenRenewalOptions {
-  gateway: Pick<
-    Extract<GatewaySettings, { kind: 'remote' }>,
-    'authtoken' | 'configured' | 'serverAddr' | 'proxies' | 'enrolment'
-  >;
-  dataDir: string;
-  clock: Clock;
-  log: Log;
-}
 
 /** Somebody has rotated the authtoken, or removed the device. */
 const UNKNOWN_AUTHTOKEN = 'ERR_NGROK_107';
@@ -35,10 +24,18 @@ export class AuthtokenRenewal {
   /** Why the gateway gives the device no other one; its answer to the session only says that this one is unknown. */
   #refusal: SessionRefused | null = null;
 
-  constructor(private readonly options: AuthtokenRenewalOptions) {}
+  constructor(
+    private readonly context: Pick<AgentContext, 'clock' | 'log'> & {
+      settings: Pick<AgentContext['settings'], 'dataDir'>;
+    },
+    private readonly gateway: Pick<
+      Extract<GatewaySettings, { kind: 'remote' }>,
+      'authtoken' | 'configured' | 'serverAddr' | 'proxies' | 'enrolment'
+    >,
+  ) {}
 
   authtoken(): string {
-    const present = this.options.gateway.authtoken();
+    const present = this.gateway.authtoken();
     return this.#renewed?.replaced === present ? this.#renewed.authtoken : present;
   }
 
@@ -58,7 +55,8 @@ export class AuthtokenRenewal {
   }
 
   async #renew(): Promise<boolean> {
-    const { gateway, clock, log } = this.options;
+    const { clock, log } = this.context;
+    const { gateway } = this;
     const { enrolment } = gateway;
     if (!existsSync(enrolment) || clock.now() < this.#nextAt) return false;
     this.#refusal = null;
@@ -80,7 +78,9 @@ export class AuthtokenRenewal {
   }
 
   async #keep(authtoken: string): Promise<void> {
-    const { gateway, dataDir, log } = this.options;
+    const { settings, log } = this.context;
+    const { dataDir } = settings;
+    const { gateway } = this;
     this.#renewed = { replaced: gateway.authtoken(), authtoken };
     const text = renewedText(gateway.configured(), authtoken);
     await writeDurably(join(dataDir, RENEWED_AUTHTOKEN), text, 0o600).catch((error: unknown) => {
@@ -89,7 +89,7 @@ export class AuthtokenRenewal {
   }
 
   #postpone(): false {
-    this.#nextAt = this.options.clock.now() + AFTER_REFUSAL_MS;
+    this.#nextAt = this.context.clock.now() + AFTER_REFUSAL_MS;
     return false;
   }
 }

@@ -1,18 +1,17 @@
 import { join } from 'node:path';
 import { setImmediate } from 'node:timers/promises';
-import type { CleanupStack } from '../lib/cleanup-stack.ts';
 import { createFolder } from '../lib/files/durable-write.ts';
 import type { Log, LogLevel } from '../lib/log/log.ts';
 import { hostPort } from '../lib/network/ip-address.ts';
 import { NO_PROXIES } from '../lib/network/proxy-rules.ts';
 import { startError } from '../lib/process/start-error.ts';
-import type { Clock } from '../lib/time/clock.ts';
 import { VERSION } from '../packaged.ts';
-import type { GatewaySettings, Settings } from '../settings/agent-settings.ts';
+import type { GatewaySettings } from '../settings/agent-settings.ts';
 import { AuthtokenRenewal } from './authtoken-renewal.ts';
 import { GatewayConnector } from './connectors/gateway-connector.ts';
 import type { GatewayLinkOptions } from './connectors/gateway-link.ts';
 import { CLOUD_ADDRESS, parseGatewayAddress } from './connectors/gateway-socket.ts';
+import type { AgentContext } from './context/agent-context.ts';
 import type { ApiAccess } from './join/gateway-calls.ts';
 import { openLink } from './open-link.ts';
 import type { WatchAtUrl } from './tunnels/request-watches.ts';
@@ -35,17 +34,6 @@ interface GatewayUplink extends Pick<GatewayLinkOptions, 'authtoken' | 'serverAd
   stop(): Promise<void>;
 }
 
-/** Shared by the parts of an agent while they start. */
-export interface AgentStart {
-  settings: Settings;
-  guard: UpstreamGuard;
-  /** For `/status`: addresses of the agent and its gateway, added as they start. */
-  addresses: Record<string, string>;
-  log: Log;
-  clock: Clock;
-  cleanup: CleanupStack;
-}
-
 /** What a gateway in this process tells the agent of upstreams. */
 interface EdgeReports {
   /** It has refused a response, for this reason. */
@@ -66,15 +54,22 @@ const LOOP = ': the tunnel would forward to itself';
 
 /** The connector opens the link to the gateway, and starts an embedded one, when it starts itself: after the API. */
 export function createConnector(
-  { settings, guard, addresses, log, clock, cleanup }: AgentStart,
-  { onRefusedAnswer, onUploadLost, onCommand }: EdgeReports & Pick<GatewayLinkOptions, 'onCommand'>,
+  context: AgentContext,
+  own: EdgeReports &
+    Pick<GatewayLinkOptions, 'onCommand'> & {
+      guard: UpstreamGuard;
+      /** For `/status`: those of the gateway are added when it has started. */
+      addresses: Record<string, string>;
+    },
 ) {
+  const { settings, log, clock, onStop } = context;
+  const { guard, addresses, onRefusedAnswer, onUploadLost, onCommand } = own;
   const { gateway, dataDir } = settings;
   let uplink: Promise<GatewayUplink> | null = null;
   let opened: GatewayUplink | null = null;
   let authtoken = () => '';
   // `started` rejects with the reason when it cannot be opened.
-  cleanup.add(async () => (await uplink?.catch(() => null))?.stop());
+  onStop(async () => (await uplink?.catch(() => null))?.stop());
   const open = async () => {
     uplink = openUplink(gateway, { dataDir, log, onRefusedAnswer, onUploadLost });
     opened = await uplink;
@@ -85,7 +80,7 @@ export function createConnector(
     const options = { ...target, onDialFailed, onCommand, version: VERSION, log, clock };
     authtoken = opened.authtoken;
     if (gateway.kind === 'embedded') return openLink(settings.connector, options);
-    const renewal = new AuthtokenRenewal({ gateway, dataDir, clock, log });
+    const renewal = new AuthtokenRenewal(context, gateway);
     authtoken = () => renewal.authtoken();
     return renewal.over(await openLink(settings.connector, { ...options, authtoken }));
   };
@@ -96,13 +91,8 @@ export function createConnector(
     return { authtoken, serverAddr, authorities, proxies, enrolment, apiUrl: known.gateway_api ?? null };
   };
   const watchAtUrl: WatchAtUrl = (url, watcher) => opened?.watchRequests(url, watcher) ?? null;
-  const connector: GatewayConnector = new GatewayConnector({
-    gateway: gatewayName(gateway),
-    openLink: open,
-    clock,
-    log,
-  });
-  cleanup.add(() => connector.stop());
+  const connector: GatewayConnector = new GatewayConnector(context, gatewayName(gateway), open);
+  onStop(() => connector.stop());
   return {
     connector,
     setGatewayLogLevel: async (level: LogLevel) => (await uplink)?.setLogLevel(level),

@@ -1,26 +1,24 @@
 import { connect } from 'node:net';
 import { Limiter } from '../lib/limiter.ts';
-import type { Log } from '../lib/log/log.ts';
-import type { Clock } from '../lib/time/clock.ts';
 import type { Connector, Endpoint } from './connectors/connector.ts';
+import type { AgentContext } from './context/agent-context.ts';
 import type { TunnelStatus } from './tunnels/tunnel.ts';
 import { TunnelSupervisor } from './tunnels/tunnel-supervisor.ts';
-
-export interface OwnEndpointOptions {
-  connector: Connector;
-  domain: string;
-  /** Unix socket on which the API answers remote callers. */
-  socket: string;
-  clock: Clock;
-  log: Log;
-}
 
 /** Keeps the agent's API online at the agent's own domain, like a tunnel that is not listed. */
 export class OwnEndpoint {
   readonly #supervisor: TunnelSupervisor;
 
-  constructor(private readonly options: OwnEndpointOptions) {
-    const { connector, domain, clock, log } = options;
+  constructor(
+    private readonly context: Pick<AgentContext, 'clock' | 'log'>,
+    private readonly own: {
+      connector: Connector;
+      domain: string;
+      /** Unix socket on which the API answers remote callers. */
+      socket: string;
+    },
+  ) {
+    const { connector, domain } = own;
     const tunnel = {
       id: 'agent',
       protocol: 'http',
@@ -30,12 +28,10 @@ export class OwnEndpoint {
       policy: null,
       created_at: new Date().toISOString(),
     } as const;
-    this.#supervisor = new TunnelSupervisor(tunnel, {
+    this.#supervisor = new TunnelSupervisor(tunnel, context, {
       open: () => this.#open(),
       connector,
       limiter: new Limiter(1),
-      clock,
-      log,
       save: async () => {},
       changed: () => this.#changed(),
     });
@@ -47,7 +43,7 @@ export class OwnEndpoint {
   }
 
   get socket(): string {
-    return this.options.socket;
+    return this.own.socket;
   }
 
   get status(): TunnelStatus {
@@ -55,7 +51,7 @@ export class OwnEndpoint {
   }
 
   start(): void {
-    const { connector } = this.options;
+    const { connector } = this.own;
     connector.on('online', () => this.#supervisor.sessionOnline());
     connector.on('offline', () => this.#supervisor.sessionLost());
     this.#supervisor.start();
@@ -66,7 +62,7 @@ export class OwnEndpoint {
   }
 
   #open(): Promise<Endpoint> {
-    const { connector, domain, socket } = this.options;
+    const { connector, domain, socket } = this.own;
     return connector.open({
       protocol: 'http',
       domain,
@@ -80,6 +76,6 @@ export class OwnEndpoint {
 
   #changed(): void {
     if (this.status.state !== 'online') return;
-    this.options.log.info({ url: this.url }, 'remote API online');
+    this.context.log.info({ url: this.url }, 'remote API online');
   }
 }

@@ -17,14 +17,6 @@ export interface SupervisedProgram {
   silentMs(): number;
 }
 
-export interface ServiceReportOptions {
-  notifier: Pick<Notifier, 'send'>;
-  program: SupervisedProgram;
-  /** Null: no watchdog. */
-  watchdogMs: number | null;
-  log: Log;
-}
-
 /**
  * Reports a program to systemd: readiness, changes of its state, and watchdog notifications. These stop when the event
  * loop or the program hangs; systemd then restarts the service.
@@ -35,7 +27,15 @@ export class ServiceReport {
   #lastWatchdog = 0;
   #stuck = false;
 
-  constructor(private readonly options: ServiceReportOptions) {}
+  constructor(
+    private readonly options: {
+      notifier: Pick<Notifier, 'send'>;
+      program: SupervisedProgram;
+      /** Null: no watchdog. */
+      watchdogMs: number | null;
+      log: Log;
+    },
+  ) {}
 
   /** Call this when the program has started. */
   async start(): Promise<void> {

@@ -54,7 +54,21 @@ export class RegularExpression {
    * @param all as in RE2, an empty match right after another is ignored
    * @throws {PolicyFailure} when it exceeds the budget, or the result is longer than `maxLength`
    */
-  replace(text: string, replacement: string, { all, budget, maxLength }: ReplaceOptions): string {
+  replace(
+    text: string,
+    replacement: string,
+    {
+      all,
+      budget,
+      maxLength,
+    }: {
+      /** Whether to replace all matches, or the first one only. */
+      all: boolean;
+      budget: Pick<Budget, 'spend'>;
+      /** Characters of the result: many short matches and a long replacement multiply. */
+      maxLength: number;
+    },
+  ): string {
     const matcher = this.compiled.matcher(text);
     let result = '';
     let end = 0;
@@ -83,14 +97,6 @@ export class RegularExpression {
     budget.spend(Math.min(this.size * rest, (performance.now() - before) / UNIT_MS));
     return found;
   }
-}
-
-interface ReplaceOptions {
-  /** Whether to replace all matches, or the first one only. */
-  all: boolean;
-  budget: Pick<Budget, 'spend'>;
-  /** Characters of the result: many short matches and a long replacement multiply. */
-  maxLength: number;
 }
 
 type Matcher = ReturnType<RE2JS['matcher']>;

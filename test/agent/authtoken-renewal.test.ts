@@ -42,7 +42,7 @@ async function startLink(): Promise<GatewayLink> {
   const settings = loadSettings({ AGENT_GATEWAY: 'remote' }, folder);
   if (settings.gateway.kind !== 'remote') throw new Error('embedded');
   const { log } = recording;
-  const renewal = new AuthtokenRenewal({ gateway: settings.gateway, dataDir: settings.dataDir, clock, log });
+  const renewal = new AuthtokenRenewal({ settings, clock, log }, settings.gateway);
   const common = { version: '1', log: silentLog, clock };
   const authtoken = () => renewal.authtoken();
   return renewal.over(await openLink('native', { ...settings.gateway, ...common, authtoken }));

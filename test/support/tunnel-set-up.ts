@@ -2,6 +2,7 @@ import { join } from 'node:path';
 import type { Adapter } from 'lowdb';
 import { onTestFinished } from 'vitest';
 import type { z } from 'zod';
+import type { AgentContext } from '../../src/agent/context/agent-context.ts';
 import { DurableFile } from '../../src/agent/tunnels/durable-file.ts';
 import { TunnelRequest } from '../../src/agent/tunnels/tunnel.ts';
 import { TunnelManager, type TunnelManagerOptions } from '../../src/agent/tunnels/tunnel-manager.ts';
@@ -15,7 +16,7 @@ import { FakeConnector } from './fake-connector.ts';
 import { silentLog } from './silent-log.ts';
 import { temporaryFolder } from './temporary-folder.ts';
 
-interface SetUpOptions extends Partial<Omit<TunnelManagerOptions, 'connector'>> {
+interface SetUpOptions extends Partial<Omit<TunnelManagerOptions, 'connector'> & Pick<AgentContext, 'clock' | 'log'>> {
   connector?: FakeConnector;
   adapter?: Adapter<StoredTunnels>;
   folder?: string;
@@ -26,6 +27,8 @@ export async function setUpTunnels({
   adapter,
   folder,
   connector = new FakeConnector(),
+  clock = systemClock,
+  log = silentLog,
   ...options
 }: SetUpOptions = {}) {
   const socketFolder = folder ?? temporaryFolder();
@@ -38,17 +41,15 @@ export async function setUpTunnels({
   ]);
   const guard = new UpstreamGuard(parseUpstreamRules('loopback,private,unix'), undefined, localhost);
   const dialer = new UpstreamDialer({ guard, log: silentLog, socketFolder, verifyTls: true, connectMs: 2_000 });
-  const tunnels = new TunnelManager({
-    connector,
-    store,
-    guard,
-    dialer,
-    defaultPolicies: { inbound: [], outbound: [] },
-    reservedDomains: ['agent.localhost'],
-    clock: systemClock,
-    log: silentLog,
-    ...options,
-  });
+  const tunnels = new TunnelManager(
+    { clock, log },
+    {
+      ...{ connector, store, guard, dialer },
+      defaultPolicies: { inbound: [], outbound: [] },
+      reservedDomains: ['agent.localhost'],
+      ...options,
+    },
+  );
   await tunnels.start();
   connector.start();
   onTestFinished(() => tunnels.stop());

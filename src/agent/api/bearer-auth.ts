@@ -6,14 +6,6 @@ import { clientNetwork } from '../../lib/network/ip-address.ts';
 import { TokenBuckets } from '../../lib/time/token-bucket.ts';
 import { AgentError } from '../errors/agent-error.ts';
 
-export interface TokenGateOptions {
-  token: () => string;
-  /** Identifies the client whose wrong attempts are slowed down: {@link directClient} or {@link forwardedClient}. */
-  clientOf: (req: IncomingMessage) => string;
-  /** Milliseconds that only grow. */
-  now?: () => number;
-}
-
 /** Wrong attempts of a client that get an ordinary answer; one more every two seconds. */
 const ATTEMPTS = { burst: 5, perMs: 1 / 2_000 };
 const MAX_CLIENTS = 1_024;
@@ -24,11 +16,21 @@ const MAX_CLIENTS = 1_024;
  */
 export class TokenGate {
   readonly token: () => string;
-  readonly #clientOf: TokenGateOptions['clientOf'];
+  readonly #clientOf: (req: IncomingMessage) => string;
   readonly #attempts = new TokenBuckets(ATTEMPTS, MAX_CLIENTS);
   readonly #now: () => number;
 
-  constructor({ token, clientOf, now = () => performance.now() }: TokenGateOptions) {
+  constructor({
+    token,
+    clientOf,
+    now = () => performance.now(),
+  }: {
+    token: () => string;
+    /** Identifies the client whose wrong attempts are slowed down: {@link directClient} or {@link forwardedClient}. */
+    clientOf: (req: IncomingMessage) => string;
+    /** Milliseconds that only grow. */
+    now?: () => number;
+  }) {
     this.token = token;
     this.#clientOf = clientOf;
     this.#now = now;

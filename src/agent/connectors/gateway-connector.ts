@@ -1,8 +1,7 @@
 import { EventEmitter } from 'node:events';
 import { Limiter } from '../../lib/limiter.ts';
-import type { Log } from '../../lib/log/log.ts';
 import { hostPort } from '../../lib/network/ip-address.ts';
-import type { Clock } from '../../lib/time/clock.ts';
+import type { AgentContext } from '../context/agent-context.ts';
 import type { Connector, ConnectorEvents, Endpoint, EndpointRequest, SessionStatus } from './connector.ts';
 import { isOffline, offline } from './gateway-error.ts';
 import type { GatewayLink, GatewaySession } from './gateway-link.ts';
@@ -10,14 +9,6 @@ import { findRoute } from './route-watch.ts';
 import { SecondSession } from './second-session.ts';
 import { SessionSupervisor } from './session-supervisor.ts';
 import { SpreadEndpoint } from './spread-endpoint.ts';
-
-export interface GatewayConnectorOptions {
-  /** Name of the gateway until the link to it is open. */
-  gateway: string;
-  openLink: () => Promise<GatewayLink>;
-  clock: Clock;
-  log: Log;
-}
 
 /** Endpoints bound concurrently in a second session. */
 const MAX_BINDING = 16;
@@ -38,9 +29,13 @@ export class GatewayConnector extends EventEmitter<ConnectorEvents> implements C
   /** The status until the supervisor starts. */
   #status: SessionStatus;
 
-  constructor(private readonly options: GatewayConnectorOptions) {
+  /** @param gateway its name until the link to it is open */
+  constructor(
+    private readonly context: Pick<AgentContext, 'clock' | 'log'>,
+    gateway: string,
+    private readonly openLink: () => Promise<GatewayLink>,
+  ) {
     super();
-    const { gateway } = options;
     this.#status = { state: 'connecting', since: new Date(), gateway, reconnects: 0, lastError: null };
   }
 
@@ -62,7 +57,8 @@ export class GatewayConnector extends EventEmitter<ConnectorEvents> implements C
 
   /** Connects, and reconnects until stop(); throws what opening the link throws. */
   async start(): Promise<void> {
-    const { openLink, clock, log } = this.options;
+    const { openLink, context } = this;
+    const { clock, log } = context;
     const link = await openLink();
     // Stopped meanwhile.
     if (this.#status.state === 'stopped') return link.close();
@@ -112,7 +108,7 @@ export class GatewayConnector extends EventEmitter<ConnectorEvents> implements C
   async #openIn(session: GatewaySession, request: EndpointRequest): Promise<Endpoint> {
     const endpoint = await session.open(request);
     if (!session.node) return endpoint;
-    const { clock, log } = this.options;
+    const { clock, log } = this.context;
     const spread: SpreadEndpoint = new SpreadEndpoint(endpoint, session, {
       request,
       isOnline: (one) => this.#sessions.has(one),

@@ -18,14 +18,6 @@ const SETTLE_MS = 10_000;
 /** How long clients may take to get what they have under way when it moves. */
 const MOVE_MS = 30_000;
 
-export interface SecondSessionOptions {
-  connectTo: NonNullable<GatewayLink['connectTo']>;
-  joined(session: GatewaySession): void;
-  left(session: GatewaySession): void;
-  clock: Clock;
-  log: Log;
-}
-
 /**
  * Keeps a session at another gateway of a cluster than the first one's, which tells where there are others. It outlives the
  * first one: with either, the device is online.
@@ -38,7 +30,15 @@ export class SecondSession {
   #running: Promise<void> | null = null;
   #wake = () => {};
 
-  constructor(private readonly options: SecondSessionOptions) {}
+  constructor(
+    private readonly options: {
+      connectTo: NonNullable<GatewayLink['connectTo']>;
+      joined(session: GatewaySession): void;
+      left(session: GatewaySession): void;
+      clock: Clock;
+      log: Log;
+    },
+  ) {}
 
   get session(): GatewaySession | null {
     return this.#session;

@@ -25,24 +25,6 @@ const PENDING_CHECK_MS = 5000;
 /** How long new attempts wait for pending ones. Some never end, as when a mobile network dropped the connection. */
 const PENDING_PATIENCE_MS = 15 * 60_000;
 
-export interface SupervisorDeps {
-  /** Shown in the status, `host:port`. */
-  gateway: string;
-  probe: Probe;
-  /** Starts one session; rejects with {@link SessionRefused}, or never settles. */
-  connect(): Promise<GatewaySession>;
-  /** Finds routes for one session at a time. */
-  findRoute: () => FindRoute;
-  online(session: GatewaySession): void;
-  offline(session: GatewaySession): void;
-  /** The device has another way to the gateway: connections that were made before are dead. */
-  routeChanged?(reason: string): void;
-  clock: Clock;
-  /** Receives every attempt; an established session reports its own progress, every two seconds. */
-  progress: ProgressMonitor;
-  log: Log;
-}
-
 /** Keeps one session with the gateway, with backoff between attempts. */
 export class SessionSupervisor {
   readonly #stopping = new AbortController();
@@ -59,7 +41,25 @@ export class SessionSupervisor {
   /** Takes the next session, whichever attempt it is from; null while one is online. */
   #accept: ((session: GatewaySession) => void) | null = null;
 
-  constructor(private readonly deps: SupervisorDeps) {
+  constructor(
+    private readonly deps: {
+      /** Shown in the status, `host:port`. */
+      gateway: string;
+      probe: Probe;
+      /** Starts one session; rejects with {@link SessionRefused}, or never settles. */
+      connect(): Promise<GatewaySession>;
+      /** Finds routes for one session at a time. */
+      findRoute: () => FindRoute;
+      online(session: GatewaySession): void;
+      offline(session: GatewaySession): void;
+      /** The device has another way to the gateway: connections that were made before are dead. */
+      routeChanged?(reason: string): void;
+      clock: Clock;
+      /** Receives every attempt; an established session reports its own progress, every two seconds. */
+      progress: ProgressMonitor;
+      log: Log;
+    },
+  ) {
     this.#outage = new OutageLog(deps.clock, deps.log);
     this.#status = { state: 'connecting', since: new Date(), gateway: deps.gateway, reconnects: 0, lastError: null };
   }

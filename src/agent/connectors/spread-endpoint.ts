@@ -9,17 +9,6 @@ const RETRY = { baseMs: 1_000, maxMs: 30_000 };
 /** After so many failures, another attempt hardly helps. */
 const PERSISTENT = 3;
 
-export interface SpreadEndpointOptions {
-  request: EndpointRequest;
-  isOnline: (session: GatewaySession) => boolean;
-  /** Limits how many are bound at a time. */
-  inTurn: <T>(bind: () => Promise<T>) => Promise<T>;
-  /** It is closed, or has ended. */
-  onOver: (endpoint: SpreadEndpoint) => void;
-  clock: Clock;
-  log: Log;
-}
-
 /** An endpoint that is bound in every session of an agent, and online as long as it is in one. */
 export class SpreadEndpoint implements Endpoint {
   readonly url: string;
@@ -40,7 +29,16 @@ export class SpreadEndpoint implements Endpoint {
   constructor(
     first: Endpoint,
     session: GatewaySession,
-    private readonly options: SpreadEndpointOptions,
+    private readonly options: {
+      request: EndpointRequest;
+      isOnline: (session: GatewaySession) => boolean;
+      /** Limits how many are bound at a time. */
+      inTurn: <T>(bind: () => Promise<T>) => Promise<T>;
+      /** It is closed, or has ended. */
+      onOver: (endpoint: SpreadEndpoint) => void;
+      clock: Clock;
+      log: Log;
+    },
   ) {
     this.url = first.url;
     this.ended = new Promise((resolve) => {

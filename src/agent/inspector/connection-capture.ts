@@ -20,16 +20,6 @@ import {
 import { MessageReader } from './parsing/message-reader.ts';
 import { WebSocketInflater, type WebSocketMessage, WebSocketReader } from './parsing/web-socket-reader.ts';
 
-export interface CaptureOptions {
-  tunnelId: string;
-  store: CaptureStore;
-  time: CaptureTime;
-  replayOf?: number | null;
-  onRequest?: (exchange: CapturedExchange) => void;
-  /** Called once, when nothing more is captured. */
-  onOver?: (capture: ConnectionCapture) => void;
-}
-
 /** Requests on one connection that wait for their response. More of them are an attack. */
 const MAX_PIPELINED = 1_000;
 
@@ -52,7 +42,17 @@ export class ConnectionCapture {
   #now = 0;
   #latest: CapturedExchange | null = null;
 
-  constructor(private readonly options: CaptureOptions) {
+  constructor(
+    private readonly options: {
+      tunnelId: string;
+      store: CaptureStore;
+      time: CaptureTime;
+      replayOf?: number | null;
+      onRequest?: (exchange: CapturedExchange) => void;
+      /** Called once, when nothing more is captured. */
+      onOver?: (capture: ConnectionCapture) => void;
+    },
+  ) {
     const { store } = options;
     this.#requests = new MessageReader(
       {

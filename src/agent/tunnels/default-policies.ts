@@ -12,26 +12,26 @@ import type { TunnelList } from './tunnel-list.ts';
 import type { TunnelOpener } from './tunnel-opener.ts';
 import type { TunnelSupervisor } from './tunnel-supervisor.ts';
 
-export interface DefaultPoliciesOptions {
-  /** Has those in force. */
-  opener: Pick<TunnelOpener, 'defaults'>;
-  list: Pick<TunnelList, 'values'>;
-  /** False for a tunnel that is being removed: it must not be opened again. */
-  isActive: (supervisor: TunnelSupervisor) => boolean;
-  /** Opens a tunnel again; resolves to why it is not online now. */
-  reopen: TunnelChanges['reopen'];
-  limiter: Limiter;
-}
-
 /** The policies of tunnels without their own; changed ones apply to running tunnels. */
 export class DefaultPolicies {
-  constructor(private readonly options: DefaultPoliciesOptions) {}
+  constructor(
+    private readonly own: {
+      /** Has those in force. */
+      opener: Pick<TunnelOpener, 'defaults'>;
+      list: Pick<TunnelList, 'values'>;
+      /** False for a tunnel that is being removed: it must not be opened again. */
+      isActive: (supervisor: TunnelSupervisor) => boolean;
+      /** Opens a tunnel again; resolves to why it is not online now. */
+      reopen: TunnelChanges['reopen'];
+      limiter: Limiter;
+    },
+  ) {}
 
   /** The policy in force on a tunnel: its own, else the defaults. */
   on({ policy, protocol }: Tunnel): object {
     // Tunnels without their own are bound again whenever the defaults change, so this is what they run.
     if (policy !== null) return policy;
-    const { defaults } = this.options.opener;
+    const { defaults } = this.own.opener;
     return protocol === 'tcp' || protocol === 'tls' ? defaultsFor(protocol, defaults) : defaults;
   }
 
@@ -42,7 +42,7 @@ export class DefaultPolicies {
    * @throws {OperatorError} when the gateway refuses them on one of those; then the old defaults are in force again
    */
   async useDefaults(defaults: PolicyInput): Promise<void> {
-    const { opener, list, isActive, reopen, limiter } = this.options;
+    const { opener, list, isActive, reopen, limiter } = this.own;
     const before = opener.defaults;
     if (isDeepStrictEqual(defaults, before)) return;
     opener.defaults = defaults;

@@ -23,13 +23,6 @@ export interface Codec<T> {
   merge(data: T, copy: T): T;
 }
 
-export interface DurableFileOptions<T> {
-  path: string;
-  codec: Codec<T>;
-  log: Log;
-  files?: FileOperations;
-}
-
 interface Good<T> {
   state: 'good';
   text: string;
@@ -60,7 +53,14 @@ export class DurableFile<T> implements Adapter<T> {
   /** The state of a file that a read-only disk kept from being restored; the first write restores it. */
   #unrestored: Exclude<Found<T>, { state: 'good' }> | null = null;
 
-  constructor(private readonly options: DurableFileOptions<T>) {}
+  constructor(
+    private readonly options: {
+      path: string;
+      codec: Codec<T>;
+      log: Log;
+      files?: FileOperations;
+    },
+  ) {}
 
   /**
    * Reads the file. Takes parts that are damaged or not valid, or all of it, from its copy, and sets the damaged file

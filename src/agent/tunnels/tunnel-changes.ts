@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
-import type { Log } from '../../lib/log/log.ts';
 import { toTrafficPolicy } from '../../traffic-policy/document.ts';
 import { type Connector, changeableOptionsOf } from '../connectors/connector.ts';
+import type { AgentContext } from '../context/agent-context.ts';
 import { AgentError, RETRY_AFTER_S } from '../errors/agent-error.ts';
 import type { TrafficCapture } from '../upstreams/traffic-counters.ts';
 import { displayUpstream } from '../upstreams/upstream.ts';
@@ -14,23 +14,23 @@ import type { TunnelReports } from './tunnel-reports.ts';
 import type { TunnelSupervisor } from './tunnel-supervisor.ts';
 import type { TunnelStore } from './tunnels-file.ts';
 
-export interface TunnelChangesOptions {
-  list: TunnelList;
-  reports: TunnelReports;
-  guard: UpstreamGuard;
-  store: TunnelStore;
-  /** False for a tunnel that is being removed: it must not be opened again. */
-  isActive: (supervisor: TunnelSupervisor) => boolean;
-  connector: Pick<Connector, 'isOnline'>;
-  requireSession: () => void;
-  log: Log;
-}
-
 /** Changes tunnels that are open, which are closed and opened again for it. */
 export class TunnelChanges {
   readonly #changing = new Set<string>();
 
-  constructor(private readonly options: TunnelChangesOptions) {}
+  constructor(
+    private readonly context: Pick<AgentContext, 'log'>,
+    private readonly own: {
+      list: TunnelList;
+      reports: TunnelReports;
+      guard: UpstreamGuard;
+      store: TunnelStore;
+      /** False for a tunnel that is being removed: it must not be opened again. */
+      isActive: (supervisor: TunnelSupervisor) => boolean;
+      connector: Pick<Connector, 'isOnline'>;
+      requireSession: () => void;
+    },
+  ) {}
 
   /**
    * Changes the policy, the upstream of a tunnel, or how the gateway treats it. If any of it fails, the tunnel is as it was.
@@ -40,7 +40,8 @@ export class TunnelChanges {
    */
   async change({ tunnel }: TunnelView, { policy, forwards_to: upstream, ...options }: TunnelChange): Promise<void> {
     const { id } = tunnel;
-    const { list, guard, reports, requireSession, log } = this.options;
+    const { log } = this.context;
+    const { list, guard, reports, requireSession } = this.own;
     const supervisor = list.get(id);
     if (!supervisor || this.#changing.has(id)) throw beingChanged();
     requireSession();
@@ -72,13 +73,13 @@ export class TunnelChanges {
    */
   async captureBy(id: string, capture: (() => TrafficCapture) | null): Promise<void> {
     if (capture !== null && this.#changing.has(id)) throw beingChanged();
-    this.options.reports.counters(id)?.captureBy(capture);
+    this.own.reports.counters(id)?.captureBy(capture);
     if (capture !== null) await this.#openThroughAgent(id);
   }
 
   /** Opens the tunnels that lead to an upstream through the agent, which can close what the upstream keeps open. */
   async relay(upstream: UpstreamHealth): Promise<void> {
-    const { list, reports } = this.options;
+    const { list, reports } = this.own;
     for (const supervisor of [...list.values()]) {
       const { id } = supervisor.tunnel;
       const isTheirs = reports.health(supervisor) === upstream && !this.#changing.has(id);
@@ -91,7 +92,8 @@ export class TunnelChanges {
    * (1.7.0) drops an answer when it cannot write, which the agent does not.
    */
   async uploadLost(url: string): Promise<void> {
-    const { list, reports, log } = this.options;
+    const { log } = this.context;
+    const { list, reports } = this.own;
     for (const supervisor of [...list.values()]) {
       const { id, url: own, forwards_to: upstream } = supervisor.tunnel;
       const health = reports.health(supervisor);
@@ -108,7 +110,7 @@ export class TunnelChanges {
    * @returns why the tunnel is not online now; null when it is, or was removed
    */
   async reopen(supervisor: TunnelSupervisor): Promise<TunnelStatus['lastError']> {
-    const { isActive } = this.options;
+    const { isActive } = this.own;
     if (!isActive(supervisor)) return null;
     try {
       return await supervisor.reopen();
@@ -119,7 +121,7 @@ export class TunnelChanges {
   }
 
   async #apply(supervisor: TunnelSupervisor, change: Partial<ChangedMembers>): Promise<boolean> {
-    const { isActive, store } = this.options;
+    const { isActive, store } = this.own;
     const { policy, forwards_to } = supervisor.tunnel;
     // What a failed change has set becomes undefined again, which is not stored.
     const unset = Object.fromEntries(Object.keys(change).map((member) => [member, undefined]));
@@ -148,7 +150,7 @@ export class TunnelChanges {
 
   /** Closes and opens a tunnel whose connections bypass the agent, and should no longer. */
   async #openThroughAgent(id: string): Promise<void> {
-    const { list, reports, connector } = this.options;
+    const { list, reports, connector } = this.own;
     const supervisor = list.get(id);
     if (!supervisor || !reports.counters(id)?.isBypassed || !connector.isOnline) return;
     this.#changing.add(id);

@@ -1,17 +1,10 @@
 import type { Log } from '../../lib/log/log.ts';
 import { isBelowLocalhost } from '../../lib/network/loopback-names.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
-import type { Clock } from '../../lib/time/clock.ts';
 import type { Connector } from '../connectors/connector.ts';
+import type { AgentContext } from '../context/agent-context.ts';
 import type { TunnelState } from './tunnel.ts';
 import type { TunnelList, TunnelView } from './tunnel-list.ts';
-
-export interface TunnelLogOptions {
-  list: Pick<TunnelList, 'size' | 'counts' | 'values'>;
-  connector: Pick<Connector, 'isOnline'>;
-  clock: Clock;
-  log: Log;
-}
 
 /** With more tunnels, a start logs only how many are online: log writes wear out SD cards. */
 const MAX_NAMED_AT_START = 20;
@@ -22,11 +15,16 @@ export class TunnelLog {
   /** When the session came online; null once all tunnels have settled. */
   #settlingSince: number | null = null;
 
-  constructor(private readonly options: TunnelLogOptions) {}
+  constructor(
+    private readonly context: Pick<AgentContext, 'clock' | 'log'>,
+    private readonly list: Pick<TunnelList, 'size' | 'counts' | 'values'>,
+    private readonly connector: Pick<Connector, 'isOnline'>,
+  ) {}
 
   sessionOnline(): void {
     this.#sessions++;
-    const { list, clock } = this.options;
+    const { clock } = this.context;
+    const { list } = this;
     this.#settlingSince = list.size > 0 ? clock.now() : null;
   }
 
@@ -45,7 +43,8 @@ export class TunnelLog {
   }
 
   #logChange({ url, tunnel, status }: TunnelView, before: TunnelState, isFirst: boolean): void {
-    const { list, connector, log } = this.options;
+    const { log } = this.context;
+    const { list, connector } = this;
     const isOnline = status.state === 'online';
     if (isOnline === (before === 'online')) return;
     if (isOnline) {
@@ -62,7 +61,8 @@ export class TunnelLog {
   }
 
   #logSettled(): void {
-    const { list, clock, log } = this.options;
+    const { clock, log } = this.context;
+    const { list } = this;
     const { connecting, offline, online, failed } = list.counts;
     if (this.#settlingSince === null || connecting + offline > 0) return;
     const after_ms = Math.round(clock.now() - this.#settlingSince);

@@ -1,8 +1,7 @@
 import { Limiter } from '../../lib/limiter.ts';
-import type { Log } from '../../lib/log/log.ts';
-import type { Clock } from '../../lib/time/clock.ts';
 import type { PolicyInput } from '../../traffic-policy/document.ts';
 import type { Connector, Endpoint } from '../connectors/connector.ts';
+import type { AgentContext } from '../context/agent-context.ts';
 import { AgentError, RETRY_AFTER_S } from '../errors/agent-error.ts';
 import { type StartRequestLog, type Traffic, TrafficCounters, TrafficTotals } from '../upstreams/traffic-counters.ts';
 import type { UpstreamDialer } from '../upstreams/upstream-dialer.ts';
@@ -16,7 +15,7 @@ import { TunnelList, type TunnelView } from './tunnel-list.ts';
 import { TunnelLog } from './tunnel-log.ts';
 import { TunnelOpener } from './tunnel-opener.ts';
 import { TunnelReports } from './tunnel-reports.ts';
-import { TunnelSupervisor, type TunnelSupervisorOptions } from './tunnel-supervisor.ts';
+import { TunnelSupervisor } from './tunnel-supervisor.ts';
 import type { TunnelStore } from './tunnels-file.ts';
 
 export interface TunnelManagerOptions {
@@ -43,8 +42,6 @@ export interface TunnelManagerOptions {
   site?: Site | null;
   /** Whether the gateway is ngrok's network; omitted: it is not. */
   isCloud?: boolean;
-  log: Log;
-  clock: Clock;
 }
 
 /** Endpoints bound concurrently once a session is online. */
@@ -64,11 +61,15 @@ export class TunnelManager {
   readonly #log: TunnelLog;
   #stopped = false;
 
-  constructor(private readonly options: TunnelManagerOptions) {
-    const { connector, dialer, defaultPolicies, reservedDomains, log, clock } = options;
+  constructor(
+    private readonly context: Pick<AgentContext, 'clock' | 'log'>,
+    private readonly options: TunnelManagerOptions,
+  ) {
+    const { clock } = context;
+    const { connector, dialer, defaultPolicies, reservedDomains } = options;
     const { trafficAt = () => null, warningsAt = () => [], watchAtUrl = () => null } = options;
     this.#list = new TunnelList(reservedDomains);
-    this.#log = new TunnelLog({ list: this.#list, connector, clock, log });
+    this.#log = new TunnelLog(context, this.#list, connector);
     this.reports = new TunnelReports(dialer.healths, { trafficAt, warningsAt });
     const shared = {
       ...options,
@@ -79,8 +80,8 @@ export class TunnelManager {
       isActive: (supervisor: TunnelSupervisor) => this.#isActive(supervisor),
       requireSession: () => this.#requireSession(),
     };
-    this.#opener = new TunnelOpener(shared, defaultPolicies);
-    this.changes = new TunnelChanges(shared);
+    this.#opener = new TunnelOpener(context, shared, defaultPolicies);
+    this.changes = new TunnelChanges(context, shared);
     this.policies = new DefaultPolicies({
       ...shared,
       opener: this.#opener,
@@ -230,7 +231,7 @@ export class TunnelManager {
     this.#list.delete(supervisor);
     this.reports.unwatch(supervisor.tunnel);
     this.options.removed?.(supervisor.tunnel.id);
-    this.options.log.info({ url: supervisor.url }, 'tunnel deleted');
+    this.context.log.info({ url: supervisor.url }, 'tunnel deleted');
   }
 
   /** @param url names the tunnel in the log of requests; undefined: it has no URL yet */
@@ -240,8 +241,8 @@ export class TunnelManager {
   }
 
   #supervise(tunnel: Tunnel, endpoint: Endpoint | null, traffic: TrafficCounters): TunnelSupervisor {
-    const { connector, clock, log, store } = this.options;
-    const options: TunnelSupervisorOptions = {
+    const { connector, store } = this.options;
+    const own = {
       open: async () => {
         this.#list.refuseReserved(supervisor.tunnel.domain);
         const opened = await this.#opener.reopen(supervisor.tunnel, traffic);
@@ -250,15 +251,13 @@ export class TunnelManager {
       },
       connector,
       limiter: this.#limiter,
-      clock,
-      log,
-      save: (changed) => store.save(changed),
-      changed: (before, isFirst) => {
+      save: (changed: Tunnel) => store.save(changed),
+      changed: (before: TunnelState, isFirst: boolean) => {
         this.#list.changed(supervisor, before);
         this.#log.changed(supervisor, before, isFirst);
       },
     };
-    const supervisor = new TunnelSupervisor(tunnel, options, endpoint);
+    const supervisor: TunnelSupervisor = new TunnelSupervisor(tunnel, this.context, own, endpoint);
     this.#list.add(supervisor);
     this.reports.watch(tunnel, traffic);
     supervisor.start();

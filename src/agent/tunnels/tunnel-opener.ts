@@ -1,6 +1,5 @@
 import { randomUUID } from 'node:crypto';
 import { ApiError } from '../../lib/errors.ts';
-import type { Log } from '../../lib/log/log.ts';
 import {
   defaultsFor,
   isLegacy,
@@ -17,6 +16,7 @@ import {
   type UpstreamOptions,
   upstreamOptionsOf,
 } from '../connectors/connector.ts';
+import type { AgentContext } from '../context/agent-context.ts';
 import { AgentError } from '../errors/agent-error.ts';
 import type { TrafficCounters } from '../upstreams/traffic-counters.ts';
 import { displayUpstream } from '../upstreams/upstream.ts';
@@ -28,26 +28,24 @@ import { requestOf, type Tunnel, type TunnelRequest } from './tunnel.ts';
 import type { TunnelList } from './tunnel-list.ts';
 import type { TunnelStore } from './tunnels-file.ts';
 
-export interface TunnelOpenerOptions {
-  connector: Connector;
-  dialer: UpstreamDialer;
-  list: Pick<TunnelList, 'claimDomain' | 'releaseDomain'>;
-  guard: UpstreamGuard;
-  store: TunnelStore;
-  site: Site | null;
-  /** Whether the gateway is ngrok's network, which does not have the actions of ours. */
-  isCloud: boolean;
-  log: Log;
-  requireSession: () => void;
-}
-
 /** Attempts before giving up on a gateway that keeps choosing domains in use. */
 const MAX_CHOICES = 16;
 
 /** Opens the endpoints of tunnels, new and stored ones. */
 export class TunnelOpener {
   constructor(
-    private readonly options: TunnelOpenerOptions,
+    private readonly context: Pick<AgentContext, 'log'>,
+    private readonly own: {
+      connector: Connector;
+      dialer: UpstreamDialer;
+      list: Pick<TunnelList, 'claimDomain' | 'releaseDomain'>;
+      guard: UpstreamGuard;
+      store: TunnelStore;
+      site: Site | null;
+      /** Whether the gateway is ngrok's network, which does not have the actions of ours. */
+      isCloud: boolean;
+      requireSession: () => void;
+    },
     /** In force on every tunnel without a policy of its own. */
     public defaults: PolicyInput,
   ) {}
@@ -66,7 +64,7 @@ export class TunnelOpener {
     traffic: TrafficCounters,
     notice: (text: string) => void,
   ): Promise<{ tunnel: Tunnel; endpoint: Endpoint; unresolved: AgentError | null }> {
-    const { list, guard, site, requireSession } = this.options;
+    const { list, guard, site, requireSession } = this.own;
     const { protocol, forwards_to, policy } = request;
     // Checked before anything happens.
     if (policy) toTrafficPolicy(policy, protocol);
@@ -88,7 +86,7 @@ export class TunnelOpener {
       const domain = asked ?? domainOf(endpoint.url, protocol);
       if (reason !== null) notice(`${reason}; this tunnel is ${domain}`);
       const { host_header, ...unsupported } = upstreamOptionsOf(request);
-      if (this.options.isCloud && Object.keys(unsupported).length > 0)
+      if (this.own.isCloud && Object.keys(unsupported).length > 0)
         notice(`ngrok's network does not support ${Object.keys(unsupported).join(', ')}: no effect`);
       const tunnel = await this.#save({ ...request, domain }, endpoint);
       kept = domain;
@@ -128,7 +126,8 @@ export class TunnelOpener {
     { protocol, forwards_to: upstream, domain, policy = null, ...options }: TunnelRequest & { domain: string },
     endpoint: Endpoint,
   ): Promise<Tunnel> {
-    const { store, log } = this.options;
+    const { log } = this.context;
+    const { store } = this.own;
     const { url } = endpoint;
     const forwards_to = displayUpstream(upstream);
     const created_at = new Date().toISOString();
@@ -146,7 +145,7 @@ export class TunnelOpener {
   /** A public endpoint without a tunnel must not stay open. */
   async #close(endpoint: Endpoint): Promise<void> {
     await endpoint.close().catch((err: unknown) => {
-      this.options.log.error({ err, url: endpoint.url }, 'unused endpoint could not be closed');
+      this.context.log.error({ err, url: endpoint.url }, 'unused endpoint could not be closed');
     });
   }
 
@@ -156,7 +155,8 @@ export class TunnelOpener {
    * @throws {ApiError} as the connector's open() does, or 400 when the upstream or the policy is not allowed
    */
   async reopen(tunnel: Tunnel, traffic: TrafficCounters): Promise<Endpoint> {
-    const { site, log } = this.options;
+    const { log } = this.context;
+    const { site } = this.own;
     const request = requestOf(tunnel);
     const open = (domain: string | null) => this.#open({ ...request, domain }, traffic);
     const { opened, reason } = await openChoice(domainAtSite(request, site), open);
@@ -180,7 +180,7 @@ export class TunnelOpener {
     traffic: TrafficCounters,
     defaults: PolicyInput,
   ): Promise<Endpoint> {
-    const { connector, dialer } = this.options;
+    const { connector, dialer } = this.own;
     const trafficPolicy = policy ? toTrafficPolicy(policy, protocol) : defaultsFor(protocol, defaults);
     const upstream = dialer.prepare(forwards_to, { protocol, ...options }, traffic);
     try {
@@ -209,10 +209,10 @@ export class TunnelOpener {
    */
   #withUpstreamOptions(policy: TrafficPolicyDocument, config: UpstreamOptions, address: string): TrafficPolicyDocument {
     const { host_header: name } = config;
-    if (Object.keys(config).length === 0 || (this.options.isCloud && name === undefined)) return policy;
+    if (Object.keys(config).length === 0 || (this.own.isCloud && name === undefined)) return policy;
     const host = name === 'rewrite' ? address.replace(/^https?:\/\//, '') : name;
     const action: PolicyAction =
-      this.options.isCloud && host !== undefined
+      this.own.isCloud && host !== undefined
         ? { type: 'add-headers', config: { headers: { host } } }
         : { type: 'gateway-upstream', config };
     return { ...policy, on_http_request: [...(policy.on_http_request ?? []), { actions: [action] }] };
@@ -223,7 +223,7 @@ export class TunnelOpener {
     const { url, ended, watchRequests, policyWarnings } = endpoint;
     void ended
       .then(() => upstream.release())
-      .catch((err: unknown) => this.options.log.warn({ err, url }, 'upstream relay could not be closed'));
+      .catch((err: unknown) => this.context.log.warn({ err, url }, 'upstream relay could not be closed'));
     const close = () => endpoint.close().finally(() => upstream.release());
     return { url, ended, close, ...(watchRequests && { watchRequests }), ...(policyWarnings && { policyWarnings }) };
   }

@@ -1,27 +1,10 @@
 import { ApiError, messageOf } from '../../lib/errors.ts';
 import type { Limiter } from '../../lib/limiter.ts';
-import type { Log } from '../../lib/log/log.ts';
-import type { Clock } from '../../lib/time/clock.ts';
 import { type Connector, domainOf, type Endpoint } from '../connectors/connector.ts';
+import type { AgentContext } from '../context/agent-context.ts';
 import { InterruptibleWait, RetrySchedule } from './retry-schedule.ts';
 import { isLabel } from './site-names.ts';
 import type { ChangedMembers, Tunnel, TunnelState, TunnelStatus } from './tunnel.ts';
-
-export interface TunnelSupervisorOptions {
-  open: () => Promise<Endpoint>;
-  connector: Pick<Connector, 'isOnline' | 'status'>;
-  limiter: Limiter;
-  clock: Clock;
-  log: Log;
-  /** Persists a tunnel whose URL has changed. */
-  save: (tunnel: Tunnel) => Promise<void>;
-  /**
-   * Called after the state or the URL has changed.
-   *
-   * @param isFirst whether the tunnel had not been online before
-   */
-  changed: (before: TunnelState, isFirst: boolean) => void;
-}
 
 type LastError = TunnelStatus['lastError'];
 
@@ -52,10 +35,23 @@ export class TunnelSupervisor {
   /** @param endpoint one that is open already; null: there is none yet */
   constructor(
     tunnel: Tunnel,
-    private readonly options: TunnelSupervisorOptions,
+    private readonly context: Pick<AgentContext, 'clock' | 'log'>,
+    private readonly own: {
+      open: () => Promise<Endpoint>;
+      connector: Pick<Connector, 'isOnline' | 'status'>;
+      limiter: Limiter;
+      /** Persists a tunnel whose URL has changed. */
+      save: (tunnel: Tunnel) => Promise<void>;
+      /**
+       * Called after the state or the URL has changed.
+       *
+       * @param isFirst whether the tunnel had not been online before
+       */
+      changed: (before: TunnelState, isFirst: boolean) => void;
+    },
     endpoint: Endpoint | null = null,
   ) {
-    const { clock } = options;
+    const { clock } = context;
     this.#tunnel = tunnel;
     this.#endpoint = endpoint;
     this.#status = { state: endpoint ? 'online' : 'connecting', since: new Date(), lastError: null };
@@ -88,7 +84,7 @@ export class TunnelSupervisor {
   }
 
   get status(): TunnelStatus {
-    const { connector } = this.options;
+    const { connector } = this.own;
     if (this.#status.state === 'online' || connector.isOnline) return this.#status;
     // The reason the session is down now is more useful than the one it was lost for.
     const { lastError } = connector.status;
@@ -175,7 +171,7 @@ export class TunnelSupervisor {
   }
 
   async #watch(endpoint: Endpoint): Promise<void> {
-    const { clock } = this.options;
+    const { clock } = this.context;
     this.#set('online', null);
     const onlineSince = clock.now();
     const end = await this.#wait.until(endpoint.ended);
@@ -199,7 +195,7 @@ export class TunnelSupervisor {
     const isCurrent = () => this.#run === run && this.#sessions === session;
     if (this.#status.state !== 'failed') this.#set('connecting', this.#status.lastError);
     if (this.#retry.yieldMs > 0) await this.#wait.sleep(this.#retry.yieldMs);
-    const error = await this.options.limiter.run(async () => {
+    const error = await this.own.limiter.run(async () => {
       if (!isCurrent() || !this.#isSessionOnline()) return null;
       return this.#try(() => this.#bind());
     });
@@ -212,11 +208,11 @@ export class TunnelSupervisor {
   async #bind(): Promise<LastError> {
     let endpoint: Endpoint;
     try {
-      endpoint = await this.options.open();
+      endpoint = await this.own.open();
     } catch (error) {
       this.#bindError = error;
       this.#retry.bindFailed(error);
-      if (!(error instanceof ApiError)) this.options.log.error({ err: error, url: this.url }, 'unexpected bind error');
+      if (!(error instanceof ApiError)) this.context.log.error({ err: error, url: this.url }, 'unexpected bind error');
       return { code: error instanceof ApiError ? error.code : null, message: messageOf(error) };
     }
     this.#bindError = null;
@@ -233,15 +229,15 @@ export class TunnelSupervisor {
   async #changeUrl(url: string): Promise<void> {
     const domain = isLabel(this.#tunnel) ? domainOf(url, this.#tunnel.protocol) : this.#tunnel.domain;
     this.#tunnel = { ...this.#tunnel, url, domain };
-    this.options.changed(this.#status.state, !this.#wasOnline);
-    await this.options.save(this.#tunnel).catch((err: unknown) => {
-      this.options.log.warn({ err, url }, 'new tunnel URL could not be saved; keeping it in memory');
+    this.own.changed(this.#status.state, !this.#wasOnline);
+    await this.own.save(this.#tunnel).catch((err: unknown) => {
+      this.context.log.warn({ err, url }, 'new tunnel URL could not be saved; keeping it in memory');
     });
   }
 
   async #retryLater(error: LastError): Promise<void> {
     if (this.#status.state !== 'failed' || this.#status.lastError?.code !== error?.code) {
-      this.options.log.warn({ url: this.url, code: error?.code, reason: error?.message }, 'tunnel failed; retrying');
+      this.context.log.warn({ url: this.url, code: error?.code, reason: error?.message }, 'tunnel failed; retrying');
     }
     this.#set('failed', error);
     await this.#wait.sleep(this.#retry.nextDelayMs());
@@ -253,12 +249,12 @@ export class TunnelSupervisor {
   }
 
   #showSessionDown(): void {
-    const { state, lastError } = this.options.connector.status;
+    const { state, lastError } = this.own.connector.status;
     this.#set(state === 'connecting' ? 'connecting' : 'offline', lastError);
   }
 
   #isSessionOnline(): boolean {
-    return this.options.connector.isOnline;
+    return this.own.connector.isOnline;
   }
 
   #set(state: TunnelState, lastError: LastError): void {
@@ -268,6 +264,6 @@ export class TunnelSupervisor {
     if (before.state === state) return;
     const isFirst = !this.#wasOnline;
     this.#wasOnline ||= state === 'online';
-    this.options.changed(before.state, isFirst);
+    this.own.changed(before.state, isFirst);
   }
 }

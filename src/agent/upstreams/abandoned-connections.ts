@@ -1,6 +1,6 @@
-import type { Log } from '../../lib/log/log.ts';
 import { isLoopbackHost, parseAddress } from '../../lib/network/ip-address.ts';
 import { ownConnections } from '../../lib/process/own-connections.ts';
+import type { AgentContext } from '../context/agent-context.ts';
 import type { TcpUpstream } from './upstream.ts';
 import type { UpstreamHealth, UpstreamHealths } from './upstream-health.ts';
 
@@ -9,13 +9,6 @@ const PATIENCE_MS = 10_000;
 /** The same while there are so many that few are left for others: the session has 512, and is about to be replaced. */
 const CROWDED_MS = 900;
 const MANY = 256;
-
-export interface AbandonedConnectionsOptions {
-  healths: UpstreamHealths;
-  onHangs: (upstream: UpstreamHealth) => void;
-  log: Log;
-  now?: () => number;
-}
 
 /**
  * Finds upstreams that keep connections open after clients have left. Where the SDK (1.7.0) connects to them itself, each
@@ -29,7 +22,12 @@ export class AbandonedConnections {
   #earlier = new Set<string>();
   #ofSession = 0;
 
-  constructor(private readonly options: AbandonedConnectionsOptions) {}
+  constructor(
+    private readonly context: Pick<AgentContext, 'log'>,
+    private readonly healths: UpstreamHealths,
+    private readonly onHangs: (upstream: UpstreamHealth) => void,
+    private readonly now = () => performance.now(),
+  ) {}
 
   /** Why a session has few places left; null while it has enough. */
   get problem(): string | null {
@@ -39,7 +37,7 @@ export class AbandonedConnections {
 
   /** Connections that clients have left and upstreams keep open, as of the last look. */
   get count(): number {
-    return this.options.healths.values().reduce((sum, { abandoned }) => sum + abandoned, 0);
+    return this.healths.values().reduce((sum, { abandoned }) => sum + abandoned, 0);
   }
 
   /** A session has started, with all its places free. Its tunnels are bound only now: nothing has to be reopened. */
@@ -50,7 +48,7 @@ export class AbandonedConnections {
   }
 
   look(): void {
-    this.#look(this.options.onHangs);
+    this.#look(this.onHangs);
   }
 
   /** Whether the SDK has a connection to an upstream that is alive, as of the first call; Linux only. */
@@ -72,7 +70,7 @@ export class AbandonedConnections {
         open.filter(({ unansweredMs }) => unansweredMs === 0).map(({ address, port }) => keyOf(address, port)),
       );
     } catch (err) {
-      this.options.log.debug({ err }, 'connections could not be counted');
+      this.context.log.debug({ err }, 'connections could not be counted');
       return new Set();
     }
   }
@@ -80,14 +78,14 @@ export class AbandonedConnections {
   /** The upstreams that the SDK connects to, with their keys. */
   #direct(): Map<UpstreamHealth, string> {
     const direct = new Map<UpstreamHealth, string>();
-    for (const health of this.options.healths.values()) {
+    for (const health of this.healths.values()) {
       const { upstream, isDirect } = health;
       if (isDirect && upstream.kind === 'tcp') direct.set(health, keyOf(addressOf(upstream), upstream.port));
     }
     return direct;
   }
 
-  #look(onHangs: AbandonedConnectionsOptions['onHangs']): void {
+  #look(onHangs: (upstream: UpstreamHealth) => void): void {
     if (process.platform !== 'linux') return;
     const direct = this.#direct();
     this.#ofSession = 0;
@@ -95,12 +93,11 @@ export class AbandonedConnections {
     try {
       this.#count(direct, onHangs);
     } catch (err) {
-      this.options.log.debug({ err }, 'connections could not be counted');
+      this.context.log.debug({ err }, 'connections could not be counted');
     }
   }
 
-  #count(direct: ReadonlyMap<UpstreamHealth, string>, onHangs: AbandonedConnectionsOptions['onHangs']): void {
-    const { now = () => performance.now() } = this.options;
+  #count(direct: ReadonlyMap<UpstreamHealth, string>, onHangs: (upstream: UpstreamHealth) => void): void {
     const keys = new Set(direct.values());
     const ports = portsOf(direct.keys());
     const open = ownConnections('halfClosed', (port) => ports.has(port));
@@ -109,9 +106,9 @@ export class AbandonedConnections {
     for (const { inode, address, port } of open) {
       const key = keyOf(address, port);
       if (!keys.has(key)) continue;
-      const since = this.#seen.get(inode) ?? now();
+      const since = this.#seen.get(inode) ?? this.now();
       seen.set(inode, since);
-      const age = now() - since;
+      const age = this.now() - since;
       const others = ages.get(key) ?? [];
       others.push(age);
       ages.set(key, others);

@@ -5,23 +5,6 @@ import type { Connector } from '../connectors/connector.ts';
 import type { HttpFindings } from './upstream-check.ts';
 import { type CheckedUpstream, isRefusal, type UpstreamHealth, type UpstreamHealths } from './upstream-health.ts';
 
-export interface UpstreamMonitorOptions {
-  healths: UpstreamHealths;
-  /** Connects to an upstream as a tunnel would; has a deadline. */
-  connect: (upstream: CheckedUpstream) => Promise<Socket>;
-  /** Sends a request over such a connection, which it uses up; has a deadline. */
-  request: (socket: Socket, upstream: UpstreamHealth) => Promise<HttpFindings>;
-  /** Whether the SDK has connections to an upstream. */
-  lookForClients: () => (upstream: UpstreamHealth) => boolean;
-  /** Takes the connections of an upstream through the agent, which sees and reaches more than the SDK. */
-  relay: (upstream: UpstreamHealth) => Promise<void>;
-  /** Looks for connections that upstreams keep open after clients have left. */
-  lookForAbandoned: () => void;
-  /** Without a session, no clients can arrive, and checks would only wake the device. */
-  connector: Pick<Connector, 'isOnline'>;
-  clock: Clock;
-}
-
 /** Checks upstreams now, for somebody who looks. */
 export type UpstreamChecks = Pick<UpstreamMonitor, 'refresh'>;
 
@@ -48,7 +31,24 @@ export class UpstreamMonitor {
   readonly #stopped = new AbortController();
   readonly #checks = new Map<UpstreamHealth, Promise<void>>();
 
-  constructor(private readonly options: UpstreamMonitorOptions) {}
+  constructor(
+    private readonly options: {
+      healths: UpstreamHealths;
+      /** Connects to an upstream as a tunnel would; has a deadline. */
+      connect: (upstream: CheckedUpstream) => Promise<Socket>;
+      /** Sends a request over such a connection, which it uses up; has a deadline. */
+      request: (socket: Socket, upstream: UpstreamHealth) => Promise<HttpFindings>;
+      /** Whether the SDK has connections to an upstream. */
+      lookForClients: () => (upstream: UpstreamHealth) => boolean;
+      /** Takes the connections of an upstream through the agent, which sees and reaches more than the SDK. */
+      relay: (upstream: UpstreamHealth) => Promise<void>;
+      /** Looks for connections that upstreams keep open after clients have left. */
+      lookForAbandoned: () => void;
+      /** Without a session, no clients can arrive, and checks would only wake the device. */
+      connector: Pick<Connector, 'isOnline'>;
+      clock: Clock;
+    },
+  ) {}
 
   start(): void {
     this.#loop().catch(() => {}); // aborted by stop()

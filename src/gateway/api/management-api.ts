@@ -43,22 +43,22 @@ export const DEFAULT_LIMITS: ApiLimits = {
   body: { maxBytes: 1024 * 1024, timeoutMs: 30_000 },
 };
 
-export interface ManagementApiDependencies
-  extends Omit<ApiContext, 'links'>,
-    Pick<GatewayContext, 'counters' | 'activity' | 'clock'> {
-  people: PeopleProvider;
-  isRefused: RefusesAddress;
-  conditions: () => Promise<readonly Condition[]>;
-  /** How old what is answered may be, as the shared database cannot be asked; null, or left out: it is current. */
-  staleSeconds?: () => number | null;
-  /** The codes with which browsers sign in. It takes none older than itself, so create it when the gateway starts. */
-  signInCodes?: OneTimeCodes;
-  /** Prometheus text of one gateway of a cluster, by its address; left out: this one is the only one. */
-  metricsOf?: (address: string) => Promise<string>;
-}
-
 /** The management API. Each route runs its own checks, so that unknown paths answer 404 before authentication. */
-export function createManagementApi(dependencies: ManagementApiDependencies, settings: ManagementApiSettings): Express {
+export function createManagementApi(
+  dependencies: Omit<ApiContext, 'links'> &
+    Pick<GatewayContext, 'counters' | 'activity' | 'clock'> & {
+      people: PeopleProvider;
+      isRefused: RefusesAddress;
+      conditions: () => Promise<readonly Condition[]>;
+      /** How old what is answered may be, as the shared database cannot be asked; null, or left out: it is current. */
+      staleSeconds?: () => number | null;
+      /** The codes with which browsers sign in. It takes none older than itself, so create it when the gateway starts. */
+      signInCodes?: OneTimeCodes;
+      /** Prometheus text of one gateway of a cluster, by its address; left out: this one is the only one. */
+      metricsOf?: (address: string) => Promise<string>;
+    },
+  settings: ManagementApiSettings,
+): Express {
   const { clock, counters, people, isRefused, activity, conditions, metricsOf, ...others } = dependencies;
   const { signInCodes = new OneTimeCodes(), staleSeconds, ...rest } = others;
   const { store, live, log } = rest;

@@ -6,15 +6,6 @@ import { type Clock, systemClock } from '../../lib/time/clock.ts';
 import type { BackupPlan } from '../../settings/variable-kinds.ts';
 import { TEMPORARY } from './backup-file.ts';
 
-interface DailyBackupsOptions {
-  plan: BackupPlan;
-  write: (file: string) => Promise<void>;
-  log: Log;
-  clock?: Clock;
-  /** Unix milliseconds. */
-  wallClock?: () => number;
-}
-
 /** Often enough for a clock that was set, or a machine that slept. */
 const LOOK_MS = 60_000;
 const RETRY_MS = 1_800_000;
@@ -29,7 +20,16 @@ export class DailyBackups {
   /** When the newest was made; null: it is unknown. */
   #newest: number | null = null;
 
-  constructor(private readonly options: DailyBackupsOptions) {}
+  constructor(
+    private readonly options: {
+      plan: BackupPlan;
+      write: (file: string) => Promise<void>;
+      log: Log;
+      clock?: Clock;
+      /** Unix milliseconds. */
+      wallClock?: () => number;
+    },
+  ) {}
 
   start(): void {
     this.#running = this.#run();

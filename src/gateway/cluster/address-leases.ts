@@ -15,15 +15,6 @@ export interface OnlineHere extends Pick<LiveView, 'sessions' | 'tunnels' | 'end
   stopEndpoint(id: string, message: string, code: string): void;
 }
 
-interface AddressLeasesOptions {
-  database: Database;
-  rows: OnlineRows;
-  cloudEndpoints: Pick<CloudEndpoints, 'at'>;
-  nodes: Nodes;
-  refresh: () => Promise<void>;
-  log: Log;
-}
-
 /** Changes are written together: agents bind their endpoints one after another. */
 const SYNC_MS = 50;
 /** A gateway with thousands of agents compares less often: this part of its time at most. */
@@ -61,7 +52,16 @@ export class AddressLeases {
   /** Whether the rows of this node are those of this process. */
   #hasBegun = false;
 
-  constructor(private readonly options: AddressLeasesOptions) {}
+  constructor(
+    private readonly options: {
+      database: Database;
+      rows: OnlineRows;
+      cloudEndpoints: Pick<CloudEndpoints, 'at'>;
+      nodes: Nodes;
+      refresh: () => Promise<void>;
+      log: Log;
+    },
+  ) {}
 
   /**
    * Leases the address of an endpoint, which then has to go online, or not to; {@link settle} says that this is decided.

@@ -21,18 +21,6 @@ import type { Database } from '../store/sql/database.ts';
 import { type Nodes, shownState } from './nodes.ts';
 import type { OnlineRow, OnlineRows } from './online-rows.ts';
 
-interface ClusterLiveOptions {
-  database: Database;
-  nodes: Nodes;
-  rows: OnlineRows;
-  here: LiveView;
-  /** Null: nobody is asked. */
-  counted: CountedByOthers | null;
-  /** Resolves when all nodes have what this one has committed, or cannot soon. */
-  appliedEverywhere: () => Promise<void>;
-  log: Log;
-}
-
 interface CommandRow {
   id: string;
   node: string;
@@ -53,7 +41,19 @@ export function nodesWithCommands(database: Database): string[] {
 }
 
 export class ClusterLive implements LiveView {
-  constructor(private readonly options: ClusterLiveOptions) {
+  constructor(
+    private readonly options: {
+      database: Database;
+      nodes: Nodes;
+      rows: OnlineRows;
+      here: LiveView;
+      /** Null: nobody is asked. */
+      counted: CountedByOthers | null;
+      /** Resolves when all nodes have what this one has committed, or cannot soon. */
+      appliedEverywhere: () => Promise<void>;
+      log: Log;
+    },
+  ) {
     const { database, here, nodes } = options;
     // Their sessions ended with the process before this one.
     if (nodesWithCommands(database).includes(nodes.self)) this.#write(() => forgetCommands(database, nodes.self));

@@ -25,11 +25,11 @@ import { ClusterLive, CountedByOthers, forgetCommands, nodesWithCommands } from 
 import { Nodes, PERIODS, placeOf } from './nodes.ts';
 import { type OnlineRow, OnlineRows } from './online-rows.ts';
 import { Primary } from './primary.ts';
-import { type ElsewhereOptions, RelayedPorts, ServedElsewhere } from './served-elsewhere.ts';
+import { RelayedPorts, ServedElsewhere } from './served-elsewhere.ts';
 
 type Shared = Pick<SharedWrites, 'node' | 'applied' | 'postgres' | 'refresh' | 'away'>;
 
-type RelaysHere = Pick<ElsewhereOptions, 'edgeAt' | 'isService'> &
+type RelaysHere = Pick<ConstructorParameters<typeof ServedElsewhere>[0], 'edgeAt' | 'isService'> &
   Pick<RelaysOptions, 'authority' | 'isOurs' | 'commonName'>;
 
 interface Sessions {

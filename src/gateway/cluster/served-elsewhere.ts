@@ -12,22 +12,22 @@ import type { Nodes } from './nodes.ts';
 import type { OnlineRow, OnlineRows } from './online-rows.ts';
 import type { Primary } from './primary.ts';
 
-export interface ElsewhereOptions {
-  rows: OnlineRows;
-  nodes: Nodes;
-  endpoints: Pick<EndpointRegistry, 'isAt' | 'lost'>;
-  primary: Primary;
-  /** Selects the tunnels of the TLS edge with exactly this name or wildcard, which every node serves; null: it needs none */
-  edgeAt: (name: string) => { labels: Labels | null } | undefined;
-  withLabels: (labels: Labels) => NodePlace | undefined;
-  catchUp: () => Promise<void>;
-  /** Whether a name is a service of the primary node. */
-  isService: (name: string) => boolean;
-}
-
 /** Where what this node does not serve is online. */
 export class ServedElsewhere implements OtherNodes {
-  constructor(private readonly options: ElsewhereOptions) {}
+  constructor(
+    private readonly options: {
+      rows: OnlineRows;
+      nodes: Nodes;
+      endpoints: Pick<EndpointRegistry, 'isAt' | 'lost'>;
+      primary: Primary;
+      /** Selects the tunnels of the TLS edge with exactly this name or wildcard, which every node serves; null: it needs none */
+      edgeAt: (name: string) => { labels: Labels | null } | undefined;
+      withLabels: (labels: Labels) => NodePlace | undefined;
+      catchUp: () => Promise<void>;
+      /** Whether a name is a service of the primary node. */
+      isService: (name: string) => boolean;
+    },
+  ) {}
 
   get primary(): NodePlace | undefined {
     return this.options.primary.place;

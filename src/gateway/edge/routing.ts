@@ -29,19 +29,6 @@ import { answerPolicyError } from './proxy/policy-outcome.ts';
 import { RequestWatch } from './proxy/request-watch.ts';
 import type { Relays } from './relays/relays.ts';
 
-interface RoutingOptions {
-  services: ReadonlyMap<string, unknown>;
-  limits: Pick<HttpLimits, 'headerBytes'>;
-  challenges: { http: HttpChallenges };
-  isRefused: RefusesClient;
-  clients: Pick<ClientConnections, 'admit' | 'connectionTo'>;
-  proxy: Pick<HttpProxy, 'trackForwarded'>;
-  relays: Pick<Relays, 'nodes' | 'isLast' | 'internalOf' | 'endpointFor'> | null;
-  waiting: WaitingClients;
-  /** Serves a request that has waited for an agent, or has lost it. */
-  serve(req: ClientRequest, res: ClientResponse, scheme: Scheme): void;
-}
-
 export type Scheme = 'http' | 'https';
 
 export class Routing {
@@ -50,7 +37,18 @@ export class Routing {
 
   constructor(
     private readonly context: EdgeContext,
-    private readonly options: RoutingOptions,
+    private readonly options: {
+      services: ReadonlyMap<string, unknown>;
+      limits: Pick<HttpLimits, 'headerBytes'>;
+      challenges: { http: HttpChallenges };
+      isRefused: RefusesClient;
+      clients: Pick<ClientConnections, 'admit' | 'connectionTo'>;
+      proxy: Pick<HttpProxy, 'trackForwarded'>;
+      relays: Pick<Relays, 'nodes' | 'isLast' | 'internalOf' | 'endpointFor'> | null;
+      waiting: WaitingClients;
+      /** Serves a request that has waited for an agent, or has lost it. */
+      serve(req: ClientRequest, res: ClientResponse, scheme: Scheme): void;
+    },
   ) {}
 
   /** @returns where the request goes; null when it has been answered already, or waits for its agent */

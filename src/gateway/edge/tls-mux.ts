@@ -46,23 +46,6 @@ export interface TlsRouteParts {
   streams: StreamProxy;
 }
 
-interface TlsMuxOptions extends TlsRouteParts {
-  edges: TlsEdgeRoute;
-  http: HttpClients;
-  connections: ClientConnections;
-  allowsHttp2: boolean;
-  challenges: Pick<TlsAlpnChallenges, 'context'>;
-  agents: AgentConnections;
-  services: ReadonlyMap<string, RequestListener>;
-  /** The domain or wildcard of this gateway that a name belongs to. */
-  domainOf: (name: string) => string | null;
-  isRefused: RefusesClient;
-  relays: Relays | null;
-  waiting: WaitingClients;
-  slots: ConnectionSlots;
-  limits: Pick<TlsLimits, 'handshakeTimeout' | 'hellos'>;
-}
-
 export interface TlsLimits {
   /** Milliseconds from the connection to the client's turn, and from there to the end of the handshake. */
   handshakeTimeout: number;
@@ -96,7 +79,22 @@ export class TlsMux {
 
   constructor(
     private readonly context: EdgeContext,
-    private readonly options: TlsMuxOptions,
+    private readonly options: TlsRouteParts & {
+      edges: TlsEdgeRoute;
+      http: HttpClients;
+      connections: ClientConnections;
+      allowsHttp2: boolean;
+      challenges: Pick<TlsAlpnChallenges, 'context'>;
+      agents: AgentConnections;
+      services: ReadonlyMap<string, RequestListener>;
+      /** The domain or wildcard of this gateway that a name belongs to. */
+      domainOf: (name: string) => string | null;
+      isRefused: RefusesClient;
+      relays: Relays | null;
+      waiting: WaitingClients;
+      slots: ConnectionSlots;
+      limits: Pick<TlsLimits, 'handshakeTimeout' | 'hellos'>;
+    },
   ) {
     this.#pending = new PendingConnections(options.limits.hellos, ({ socket }) => socket.destroy());
   }

@@ -35,34 +35,6 @@ const [LEAST_ENCODERS, MOST_ENCODERS] = [32 * MIB, 256 * MIB];
 const VALUE_SHARE = 1 / 16;
 const [LEAST_VALUES, MOST_VALUES] = [16 * MIB, 256 * MIB];
 
-interface EndpointPoliciesOptions {
-  ipPolicies: PolicyPorts['ipPolicies'];
-  hasCertificateAuthority?: PolicyPorts['hasCertificateAuthority'];
-  knowledge?: PolicyPorts['knowledge'];
-  /** Reads a secret for the policy of a payer, see {@link PolicyTarget}; left out: there are none. */
-  secret?: (payer: string, vault: string, name: string) => string | null;
-  /** Fetches the URLs that policies name; omitted: from the public internet. */
-  fetch?: ((url: string, maxBytes: number, parties: HandshakeParties) => Promise<Buffer>) | undefined;
-  /** Sends the requests of http-request; omitted: to the public internet. */
-  request?: (outbound: OutboundRequest, signal: AbortSignal) => Promise<OutboundResponse>;
-  /** Looks an IP address up, for variables; omitted: they are empty. */
-  findAddress?: PolicyPorts['findAddress'];
-  /** Finds and replaces in long texts; omitted: the event loop waits for them. */
-  replacements?: ReplacementThreads;
-  /** For the policies of a payer, see {@link PolicyTarget}; omitted: nobody can sign in. */
-  signIn?: (payer: string) => PolicyPorts['signIn'];
-  /** Opens share links for the policy of a payer, see {@link PolicyTarget}; omitted: there are none. */
-  shareLinks?: (payer: string) => PolicyPorts['shareLinks'];
-  /** The share of a processor core for policies of one authtoken, 0 to 1, and again for compression; omitted: all of it. */
-  share?: number | undefined;
-  /** Bytes for the encoders of compress-response of all authtokens; omitted: a share of the memory. */
-  encoderMemory?: number;
-  /** Bytes for what policies of all authtokens hold for requests; omitted: a share of the JavaScript heap. */
-  valueMemory?: number;
-  clock?: Clock;
-  log: Log;
-}
-
 export interface PolicyTarget {
   protocol: EndpointProtocol;
   /** Key of the policy's counters, such as rate limits. */
@@ -89,7 +61,35 @@ export class EndpointPolicies {
   readonly #encoderMemory: MemoryBudget;
   readonly #valueMemory: MemoryBudget;
 
-  constructor(private readonly options: EndpointPoliciesOptions) {
+  constructor(
+    private readonly options: {
+      ipPolicies: PolicyPorts['ipPolicies'];
+      hasCertificateAuthority?: PolicyPorts['hasCertificateAuthority'];
+      knowledge?: PolicyPorts['knowledge'];
+      /** Reads a secret for the policy of a payer, see {@link PolicyTarget}; left out: there are none. */
+      secret?: (payer: string, vault: string, name: string) => string | null;
+      /** Fetches the URLs that policies name; omitted: from the public internet. */
+      fetch?: ((url: string, maxBytes: number, parties: HandshakeParties) => Promise<Buffer>) | undefined;
+      /** Sends the requests of http-request; omitted: to the public internet. */
+      request?: (outbound: OutboundRequest, signal: AbortSignal) => Promise<OutboundResponse>;
+      /** Looks an IP address up, for variables; omitted: they are empty. */
+      findAddress?: PolicyPorts['findAddress'];
+      /** Finds and replaces in long texts; omitted: the event loop waits for them. */
+      replacements?: ReplacementThreads;
+      /** For the policies of a payer, see {@link PolicyTarget}; omitted: nobody can sign in. */
+      signIn?: (payer: string) => PolicyPorts['signIn'];
+      /** Opens share links for the policy of a payer, see {@link PolicyTarget}; omitted: there are none. */
+      shareLinks?: (payer: string) => PolicyPorts['shareLinks'];
+      /** The share of a processor core for policies of one authtoken, 0 to 1, and again for compression; omitted: all of it. */
+      share?: number | undefined;
+      /** Bytes for the encoders of compress-response of all authtokens; omitted: a share of the memory. */
+      encoderMemory?: number;
+      /** Bytes for what policies of all authtokens hold for requests; omitted: a share of the JavaScript heap. */
+      valueMemory?: number;
+      clock?: Clock;
+      log: Log;
+    },
+  ) {
     const { share = 1, clock = systemClock } = options;
     this.#encoderMemory = new MemoryBudget(options.encoderMemory ?? defaultEncoderMemory());
     this.#valueMemory = new MemoryBudget(options.valueMemory ?? defaultValueMemory());

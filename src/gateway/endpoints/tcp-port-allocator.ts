@@ -25,15 +25,6 @@ export interface PortMemory {
   remember(port: number): Promise<void>;
 }
 
-interface TcpPortAllocatorOptions {
-  range: PortRange;
-  opener: PortOpener;
-  memory: PortMemory;
-  /** Ports that can be open at once; left out: all of the range. */
-  maxOpen?: number;
-  log: Log;
-}
-
 export const NO_TCP_PORT = 'ERR_NGROK_18021';
 
 /** Ports in use by other programs are skipped this often; after that, something else is wrong. */
@@ -43,7 +34,16 @@ export class TcpPortAllocator {
   readonly #failures = new Repeats();
   readonly #open = new Map<number, { opened: Promise<void>; leases: number }>();
 
-  constructor(private readonly options: TcpPortAllocatorOptions) {}
+  constructor(
+    private readonly options: {
+      range: PortRange;
+      opener: PortOpener;
+      memory: PortMemory;
+      /** Ports that can be open at once; left out: all of the range. */
+      maxOpen?: number;
+      log: Log;
+    },
+  ) {}
 
   /**
    * @param wanted null for one that was never used, or else the least recently used one, in one of the `ranges`; empty: in

@@ -17,23 +17,29 @@ import type { recordSignIns } from './recorded-sign-ins.ts';
 /** Sessions that are kept open, in all some megabytes. */
 const REMEMBERED_SESSIONS = 1_000;
 
-interface SignInParts extends Pick<Store, 'box'> {
-  /** Those of this gateway; left out: it has none. */
-  people?: GatewayPeople | null;
-  endedSignIns: Pick<Store['endedSignIns'], 'before'>;
-  /** Writes down a sign-in at an endpoint of a payer. */
-  begin: ReturnType<typeof recordSignIns>;
-  /** Ends a session; left out: only its cookie goes. */
-  signOut?: (sessionId: string) => void;
-  /** Whose endpoints a payer's are; left out: its own. */
-  ownerOf?: (payer: string) => string;
-  /** Called when somebody has signed in, or could not. */
-  onEnd?: (end: SignInEnd) => void;
-}
-
 /** @param send reaches identity providers; `wallClock`: milliseconds since 1970 @returns the port for policies of a payer */
 export function createSignIn(
-  { box, endedSignIns, people = null, begin, signOut = () => {}, ownerOf = String, onEnd = () => {} }: SignInParts,
+  {
+    box,
+    endedSignIns,
+    people = null,
+    begin,
+    signOut = () => {},
+    ownerOf = String,
+    onEnd = () => {},
+  }: Pick<Store, 'box'> & {
+    /** Those of this gateway; left out: it has none. */
+    people?: GatewayPeople | null;
+    endedSignIns: Pick<Store['endedSignIns'], 'before'>;
+    /** Writes down a sign-in at an endpoint of a payer. */
+    begin: ReturnType<typeof recordSignIns>;
+    /** Ends a session; left out: only its cookie goes. */
+    signOut?: (sessionId: string) => void;
+    /** Whose endpoints a payer's are; left out: its own. */
+    ownerOf?: (payer: string) => string;
+    /** Called when somebody has signed in, or could not. */
+    onEnd?: (end: SignInEnd) => void;
+  },
   send = requestPublic,
   wallClock = Date.now,
 ): (payer: string) => SignInPort {

@@ -15,22 +15,24 @@ export const SESSION_SECONDS = SESSION_MS / 1000;
 /** When each session ends, in milliseconds since the Unix epoch, by the digest of its identifier. */
 export type SessionEnds = ReadonlyMap<string, number>;
 
-export interface BrowserSessionsOptions {
-  /** Sessions of an earlier run. */
-  kept?: SessionEnds;
-  /** Called after a change; the sessions themselves have changed even if it rejects. */
-  save?: (sessions: SessionEnds) => Promise<void>;
-  /** Milliseconds since the Unix epoch. */
-  now?: () => number;
-}
-
 /** The sessions of signed-in browsers, known by digests only: who reads them cannot use them. */
 export class BrowserSessions {
   readonly #ends = new BoundedMap<string, number>(MAX_SESSIONS);
   readonly #save: (sessions: SessionEnds) => Promise<void>;
   readonly #now: () => number;
 
-  constructor({ kept = new Map(), save = async () => {}, now = Date.now }: BrowserSessionsOptions = {}) {
+  constructor({
+    kept = new Map(),
+    save = async () => {},
+    now = Date.now,
+  }: {
+    /** Sessions of an earlier run. */
+    kept?: SessionEnds;
+    /** Called after a change; the sessions themselves have changed even if it rejects. */
+    save?: (sessions: SessionEnds) => Promise<void>;
+    /** Milliseconds since the Unix epoch. */
+    now?: () => number;
+  } = {}) {
     this.#save = save;
     this.#now = now;
     for (const [key, end] of kept) this.#ends.set(key, end);

@@ -52,19 +52,6 @@ const NO_STORE = ['cache-control', 'no-store'];
 const NO_BODY = Buffer.alloc(0);
 const NO_TOKENS = { identity: '', access: '', refresh: '' };
 
-export interface SignInOptions extends SiteOptions {
-  readonly result: SignInResult;
-  readonly scopes: readonly string[];
-  /** Further parameters of the provider's URL. */
-  readonly parameters: Readonly<Record<string, string>>;
-  readonly times: SessionTimes;
-  /** Milliseconds after which the provider is asked about the person again; null: never. */
-  readonly renewMs: number | null;
-  readonly allowsPreflight: boolean;
-  /** Whom of the people that the provider signs in the endpoint lets in; left out: all. */
-  readonly admits?: (person: Person) => boolean;
-}
-
 const NEEDS_HTTPS = policyError(
   403,
   'ERR_NGROK_3150',
@@ -87,7 +74,18 @@ export class SignInGate {
   readonly #state: SignInState;
 
   constructor(
-    private readonly options: SignInOptions,
+    private readonly options: SiteOptions & {
+      readonly result: SignInResult;
+      readonly scopes: readonly string[];
+      /** Further parameters of the provider's URL. */
+      readonly parameters: Readonly<Record<string, string>>;
+      readonly times: SessionTimes;
+      /** Milliseconds after which the provider is asked about the person again; null: never. */
+      readonly renewMs: number | null;
+      readonly allowsPreflight: boolean;
+      /** Whom of the people that the provider signs in the endpoint lets in; left out: all. */
+      readonly admits?: (person: Person) => boolean;
+    },
     private readonly context: ActionContext,
   ) {
     this.#sites = new Sites(options);

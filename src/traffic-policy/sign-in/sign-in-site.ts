@@ -116,18 +116,20 @@ export type SessionEvent = 'renewed' | 'ended' | null;
 /** Where results are recorded, below `actions.ngrok`. */
 export type SignInResult = 'oidc' | 'oauth' | 'gateway_sign_in';
 
-interface ResultOptions {
-  readonly result: SignInResult;
-  readonly place: { readonly issuer: string };
-  readonly times: SessionTimes;
-}
-
 /** What expressions read below `actions.ngrok`; its texts and lists are empty without a session. */
 export function resultOf(
   session: Session | null,
   event: SessionEvent,
   now: number,
-  { result, place, times }: ResultOptions,
+  {
+    result,
+    place,
+    times,
+  }: {
+    readonly result: SignInResult;
+    readonly place: { readonly issuer: string };
+    readonly times: SessionTimes;
+  },
 ): object {
   const hasEnded = session !== null && event === 'ended';
   // Rules on the response must not take somebody for signed in.

@@ -1,12 +1,3 @@
-export interface CircuitOptions {
-  /** Share of failures, 0 to 1, at which it opens; at 0 a single failure opens it. */
-  readonly errorThreshold: number;
-  /** Requests within the window below which it never opens. */
-  readonly volumeThreshold: number;
-  readonly windowMs: number;
-  readonly trippedMs: number;
-}
-
 const BUCKETS = 10;
 
 interface Counts {
@@ -23,7 +14,16 @@ export class Circuit {
   /** Counts how often it opened, closed or probed: outcomes of requests from earlier eras are ignored. */
   #era = 0;
 
-  constructor(private readonly options: CircuitOptions) {}
+  constructor(
+    private readonly options: {
+      /** Share of failures, 0 to 1, at which it opens; at 0 a single failure opens it. */
+      readonly errorThreshold: number;
+      /** Requests within the window below which it never opens. */
+      readonly volumeThreshold: number;
+      readonly windowMs: number;
+      readonly trippedMs: number;
+    },
+  ) {}
 
   /**
    * A ticket for recording the outcome; null when the request must not go. When the outcome of a probe is not recorded in

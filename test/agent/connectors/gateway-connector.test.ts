@@ -61,7 +61,7 @@ function connector(options: Partial<GatewayLinkOptions> = {}): GatewayConnector 
     clock: systemClock,
     ...options,
   };
-  const made = new GatewayConnector({ ...link, gateway: proxy.address, openLink: () => openLink(connectorKind, link) });
+  const made = new GatewayConnector(link, proxy.address, () => openLink(connectorKind, link));
   cleanUp.push(() => made.stop());
   return made;
 }

@@ -47,7 +47,7 @@ function connector(options: Partial<GatewayLinkOptions>, to = gateway): GatewayC
     clock: systemClock,
     ...options,
   };
-  const agent = new GatewayConnector({ ...link, gateway: named, openLink: () => openLink(kind, link) });
+  const agent = new GatewayConnector(link, named, () => openLink(kind, link));
   onTestFinished(() => agent.stop());
   return agent;
 }

@@ -42,12 +42,12 @@ it(
     const health = healths.hold({ upstream: parseUpstream(port), isHttp: true });
     health.answered();
     const hung: unknown[] = [];
-    const abandoned = new AbandonedConnections({
+    const abandoned = new AbandonedConnections(
+      { log },
       healths,
-      onHangs: (one) => void hung.push(one),
-      log,
-      now: () => clock.now,
-    });
+      (one) => void hung.push(one),
+      () => clock.now,
+    );
     const look = (ms: number) => {
       clock.now += ms;
       abandoned.look();
@@ -93,7 +93,7 @@ it('tells whether the SDK is connected to an upstream', unless(NO_LINUX), async 
     healths.hold({ upstream, isHttp: true }),
   );
   if (!used || !unused) throw new Error('no upstreams');
-  const connections = new AbandonedConnections({ healths, onHangs: () => {}, log });
+  const connections = new AbandonedConnections({ log }, healths, () => {});
   const client = connect(port, '127.0.0.1');
   onTestFinished(() => void client.destroy());
   await once(client, 'connect');

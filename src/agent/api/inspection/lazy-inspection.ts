@@ -2,11 +2,6 @@ import type { RequestHandler } from 'express';
 import type { Inspector, InspectorOptions } from '../../inspector/inspector.ts';
 import type { InspectionApi, InspectionOptions } from './inspection-router.ts';
 
-export interface LazyInspectionOptions extends Omit<InspectionOptions, 'inspector'> {
-  observe: InspectorOptions['observe'];
-  watchRequests: NonNullable<InspectorOptions['watchRequests']>;
-}
-
 interface Loaded {
   inspector: Inspector;
   api: InspectionApi;
@@ -19,7 +14,12 @@ export class LazyInspection {
   #loading: Promise<Loaded> | null = null;
   #loaded: Loaded | null = null;
 
-  constructor(private readonly options: LazyInspectionOptions) {}
+  constructor(
+    private readonly options: Omit<InspectionOptions, 'inspector'> & {
+      observe: InspectorOptions['observe'];
+      watchRequests: NonNullable<InspectorOptions['watchRequests']>;
+    },
+  ) {}
 
   readonly router: RequestHandler = async (req, res, next) => {
     if (!PATHS.test(req.path)) return next();

@@ -15,25 +15,25 @@ import type { HealthSource } from '../status-report.ts';
 import { LiveFeed } from './live-feed.ts';
 import { PAGE_ROUTES, type PageFinding, type PageSuggestions } from './page-routes.ts';
 
-export interface DevicePageOptions {
-  sessions: BrowserSessions;
-  health: Omit<HealthSource, 'metrics'> & { monitor: UpstreamChecks };
-  folder: string;
-  logTail: LogTail | null;
-  /** Runs the checks of `device-agent doctor`; null where they are not supported. */
-  diagnose: (() => Promise<PageFinding[]>) | null;
-  canForwardTo: (port: number) => boolean;
-  site: Site | null;
-  clock: Clock;
-}
-
 /** The device's page: what the local and the remote app share of it. */
 export class DevicePage {
   readonly codes = new OneTimeCodes();
   readonly #feed: LiveFeed;
   #diagnosis: Promise<PageFinding[]> | null = null;
 
-  constructor(private readonly options: DevicePageOptions) {
+  constructor(
+    private readonly options: {
+      sessions: BrowserSessions;
+      health: Omit<HealthSource, 'metrics'> & { monitor: UpstreamChecks };
+      folder: string;
+      logTail: LogTail | null;
+      /** Runs the checks of `device-agent doctor`; null where they are not supported. */
+      diagnose: (() => Promise<PageFinding[]>) | null;
+      canForwardTo: (port: number) => boolean;
+      site: Site | null;
+      clock: Clock;
+    },
+  ) {
     const { health, logTail, clock, site } = options;
     this.#feed = new LiveFeed({ ...health, logTail, clock, name: site?.deviceName ?? hostname() });
   }

@@ -8,19 +8,21 @@ import { admit, type TokenGate } from '../bearer-auth.ts';
 import { type Handlers, serve } from '../routes.ts';
 import { type PageAccess, SESSION_ROUTES } from './page-routes.ts';
 
-export interface PageSignInOptions {
-  gate: TokenGate;
-  sessions: BrowserSessions;
-  codes: OneTimeCodes;
-}
-
 /** `/page/session` where no session is needed or supported. */
 export function fixedAccessRouter(access: 'open' | 'insecure'): Router {
   return serve({ access: SESSION_ROUTES.access }, { access: ({ res }) => accessAs(res, access) });
 }
 
 /** `/page/session`: sign in and out; `/page/sessions`: sign out everywhere. */
-export function signInRouter({ gate, sessions, codes }: PageSignInOptions): Router {
+export function signInRouter({
+  gate,
+  sessions,
+  codes,
+}: {
+  gate: TokenGate;
+  sessions: BrowserSessions;
+  codes: OneTimeCodes;
+}): Router {
   const isSignedIn = (req: Request) => openSession(req, sessions) !== null;
   const handlers: Handlers<typeof SESSION_ROUTES> = {
     access: ({ req, res }) => accessAs(res, isSignedIn(req) && isOwnPage(req) ? 'signed-in' : 'sign-in'),

@@ -17,7 +17,7 @@ const NO_HANDLER = 'the agent has not defined a callback for this operation';
 const SYSTEMS: Readonly<Record<string, string>> = { win32: 'windows' };
 const MACHINES: Readonly<Record<string, string>> = { x64: 'x86_64', arm64: 'aarch64', ia32: 'x86' };
 
-export interface AuthOptions {
+export function authRequest(options: {
   authtoken: string;
   /** Of an earlier session; empty for the first. */
   clientId: string;
@@ -29,9 +29,7 @@ export interface AuthOptions {
   takesCommands: boolean;
   /** Above 0 for a session beside the first one. */
   number: number;
-}
-
-export function authRequest(options: AuthOptions): object {
+}): object {
   const { version } = options;
   return {
     Version: ['3', '2'],

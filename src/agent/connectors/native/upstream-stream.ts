@@ -5,16 +5,6 @@ import { dialFailure } from '../../../agent-protocol/dial-failure.ts';
 import { ProxyHeader } from '../../../agent-protocol/messages.ts';
 import { type ConnectionEnd, type ConnectionTraffic, UpstreamFault } from '../connector.ts';
 
-export interface UpstreamStreamOptions {
-  /** The upstream's connection, paused. */
-  connecting: Promise<Socket>;
-  /** Whether clients get a response of their own when the upstream is unreachable. */
-  isHttp: boolean;
-  /** Undefined: nobody looks. */
-  traffic: ConnectionTraffic | undefined;
-  onClosed: () => void;
-}
-
 /** How long an upstream may take to read the rest of a stream that has ended, in milliseconds. */
 const LINGER_MS = 60_000;
 
@@ -38,7 +28,20 @@ export class UpstreamStream implements ChannelReceiver {
 
   constructor(
     private readonly channel: Channel,
-    { connecting, isHttp, traffic, onClosed }: UpstreamStreamOptions,
+    {
+      connecting,
+      isHttp,
+      traffic,
+      onClosed,
+    }: {
+      /** The upstream's connection, paused. */
+      connecting: Promise<Socket>;
+      /** Whether clients get a response of their own when the upstream is unreachable. */
+      isHttp: boolean;
+      /** Undefined: nobody looks. */
+      traffic: ConnectionTraffic | undefined;
+      onClosed: () => void;
+    },
   ) {
     this.#traffic = traffic;
     this.#onClosed = onClosed;

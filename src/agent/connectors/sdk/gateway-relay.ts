@@ -7,12 +7,6 @@ import type { Log } from '../../../lib/log/log.ts';
 import { withDeadline } from '../../../lib/time/deadline.ts';
 import { connectToGateway, type GatewaySocketOptions } from '../gateway-socket.ts';
 
-export interface GatewayRelayOptions extends Pick<GatewaySocketOptions, 'address' | 'dial' | 'ca'> {
-  log: Log;
-  /** How long the gateway gets to close a connection that the SDK has ended. */
-  lingerMs?: number;
-}
-
 export interface SdkServer {
   /** `127.0.0.1:port` */
   address: string;
@@ -38,7 +32,13 @@ export class GatewayRelay {
   #failure: string | null = null;
   readonly #clients = new Set<Socket>();
 
-  constructor(private readonly options: GatewayRelayOptions) {}
+  constructor(
+    private readonly options: Pick<GatewaySocketOptions, 'address' | 'dial' | 'ca'> & {
+      log: Log;
+      /** How long the gateway gets to close a connection that the SDK has ended. */
+      lingerMs?: number;
+    },
+  ) {}
 
   /** Why the last connection to the gateway failed; null when it succeeded. */
   get failure(): string | null {

@@ -7,14 +7,6 @@ const LATE_TICK_MS = 500;
 /** Two heartbeats and a margin: a peer that answers nothing is noticed 20 to 22 s after its last answer. */
 const SILENT_MS = 20_000;
 
-export interface HeartbeatWatchdogOptions {
-  clock: Clock;
-  progress: ProgressMonitor;
-  intervalS: number;
-  /** Whether the connection is dead for sure; asked while a heartbeat is late. */
-  isDead: () => boolean;
-}
-
 /**
  * Detects a connection that went silent without closing, which the SDK does not. It counts ticks instead of time, so
  * that a process that was suspended does not blame the gateway for the gap.
@@ -22,7 +14,15 @@ export interface HeartbeatWatchdogOptions {
 export class HeartbeatWatchdog {
   #silentMs = 0;
 
-  constructor(private readonly options: HeartbeatWatchdogOptions) {}
+  constructor(
+    private readonly options: {
+      clock: Clock;
+      progress: ProgressMonitor;
+      intervalS: number;
+      /** Whether the connection is dead for sure; asked while a heartbeat is late. */
+      isDead: () => boolean;
+    },
+  ) {}
 
   beat(): void {
     this.#silentMs = 0;

@@ -68,7 +68,13 @@ const Code = z.strictObject({ code: z.string().max(256) });
 const BODY = { maxBytes: 4096, timeoutMs: 10_000 };
 const POLICY_BODY = { maxBytes: 256 * 1024, timeoutMs: 10_000 };
 
-interface DashboardDependencies {
+/** Changes as lines of JSON, as destinations of events get them. */
+function* auditLines({ auditLog }: Store, filter: AuditFilter): Generator<string> {
+  for (const page of auditLog.pages(filter)) yield page.map((row) => `${eventJson(row)}\n`).join('');
+}
+
+/** The dashboard's files, sign-in, live feed and overview. All else that it shows comes from the API. */
+export function dashboardRouter(dependencies: {
   store: Store;
   sessions: DashboardSessions;
   personSignIn: PersonSignIn;
@@ -79,15 +85,7 @@ interface DashboardDependencies {
   overview: () => Promise<DashboardOverview>;
   conditions: () => Promise<readonly Condition[]>;
   log: Log;
-}
-
-/** Changes as lines of JSON, as destinations of events get them. */
-function* auditLines({ auditLog }: Store, filter: AuditFilter): Generator<string> {
-  for (const page of auditLog.pages(filter)) yield page.map((row) => `${eventJson(row)}\n`).join('');
-}
-
-/** The dashboard's files, sign-in, live feed and overview. All else that it shows comes from the API. */
-export function dashboardRouter(dependencies: DashboardDependencies): Router {
+}): Router {
   const { store, sessions, personSignIn, people, attempts, feed, overview, conditions, log } = dependencies;
   const ownPage: Handler = (req, _res, next) => {
     requireOwnPage(req);

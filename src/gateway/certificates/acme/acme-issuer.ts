@@ -29,10 +29,6 @@ export interface AcmeIssuerOptions {
   dnsServers: readonly string[] | null;
 }
 
-interface AcmeIssuerDeps extends Challenges {
-  clock: Clock;
-}
-
 /** Time limit of an order; most take seconds. */
 const ISSUANCE_MS = 4 * 60_000;
 /** Attempts to see a TXT value before the CA looks it up, and the pause between them. */
@@ -51,7 +47,9 @@ export class AcmeIssuer implements CertificateIssuer {
 
   constructor(
     private readonly options: AcmeIssuerOptions,
-    private readonly deps: AcmeIssuerDeps,
+    private readonly deps: Challenges & {
+      clock: Clock;
+    },
   ) {}
 
   async issue(request: IssueRequest, signal: AbortSignal): Promise<IssuedCertificate> {

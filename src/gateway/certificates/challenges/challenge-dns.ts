@@ -44,27 +44,26 @@ function networkOf(address: string): string {
   return clientNetwork(address).replace(/^(\d+\.\d+\.\d+\.)\d+$/, '$1');
 }
 
-interface ChallengeDnsOptions {
-  /** IP address to listen on: `::` takes both families. */
-  host: string;
-  /** Resolvers use port 53; 0 chooses a free port. */
-  port: number;
-  zone: ChallengeZone;
-}
-
 /** Attempts to find a port that is free for both UDP and TCP. */
 const PORT_ATTEMPTS = 10;
 
 /** The authoritative DNS server of the challenge zone, over UDP and TCP. */
 export class ChallengeDns {
-  readonly #options: ChallengeDnsOptions;
   readonly #rate: QueryRate;
   readonly #connections: ChallengeDnsConnections;
   readonly #log: Log;
   #listening: { udp: UdpSocket; tcp: Server } | null = null;
 
-  constructor(options: ChallengeDnsOptions, deps: { clock: Pick<Clock, 'now'>; log: Log }) {
-    this.#options = options;
+  constructor(
+    private readonly options: {
+      /** IP address to listen on: `::` takes both families. */
+      host: string;
+      /** Resolvers use port 53; 0 chooses a free port. */
+      port: number;
+      zone: ChallengeZone;
+    },
+    deps: { clock: Pick<Clock, 'now'>; log: Log },
+  ) {
     this.#log = deps.log;
     this.#rate = new QueryRate(deps.clock);
     this.#connections = new ChallengeDnsConnections((packet, address) => this.#answer(packet, address, 'tcp'));
@@ -74,7 +73,7 @@ export class ChallengeDns {
   async start(): Promise<number> {
     for (let attempt = 1; ; attempt += 1) {
       const tcp = createServer((socket) => this.#connections.take(socket));
-      tcp.listen({ host: this.#options.host, port: this.#options.port });
+      tcp.listen({ host: this.options.host, port: this.options.port });
       await once(tcp, 'listening');
       const { port } = tcp.address() as AddressInfo;
       try {
@@ -84,7 +83,7 @@ export class ChallengeDns {
       } catch (error) {
         tcp.close();
         // The UDP port of this number is taken: try another number.
-        const mayRetry = this.#options.port === 0 && hasErrno(error, 'EADDRINUSE') && attempt < PORT_ATTEMPTS;
+        const mayRetry = this.options.port === 0 && hasErrno(error, 'EADDRINUSE') && attempt < PORT_ATTEMPTS;
         if (!mayRetry) throw error;
       }
     }
@@ -102,7 +101,7 @@ export class ChallengeDns {
   }
 
   async #bindUdp(port: number): Promise<UdpSocket> {
-    const { host } = this.#options;
+    const { host } = this.options;
     const udp = createSocket(isIPv6(host) ? 'udp6' : 'udp4');
     try {
       udp.bind({ address: host, port });
@@ -125,7 +124,7 @@ export class ChallengeDns {
   }
 
   #answer(packet: Buffer, address: string, transport: 'udp' | 'tcp'): Buffer | null {
-    return this.#rate.allows(address) ? answerQuery(packet, this.#options.zone, transport) : null;
+    return this.#rate.allows(address) ? answerQuery(packet, this.options.zone, transport) : null;
   }
 }
 

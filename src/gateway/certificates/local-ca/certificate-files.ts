@@ -18,15 +18,6 @@ export interface Leaf extends CertifiedKey {
   renewAt: number;
 }
 
-interface CertificateFilesOptions {
-  dir: string;
-  ca: X509Certificate;
-  issue(names: readonly string[]): Promise<CertifiedKey>;
-  log: Log;
-  /** The wall clock in milliseconds. */
-  now: () => number;
-}
-
 /**
  * Keeps the local CA's certificates on disk, so that most starts issue none: the code that issues them is large and slow to
  * load. There are 4,096 files at most; names with the same file overwrite each other. Certificates that are damaged, due
@@ -36,7 +27,16 @@ export class CertificateFiles {
   /** By file: settles when its last use has finished. */
   readonly #turns = new Map<string, Promise<void>>();
 
-  constructor(private readonly options: CertificateFilesOptions) {}
+  constructor(
+    private readonly options: {
+      dir: string;
+      ca: X509Certificate;
+      issue(names: readonly string[]): Promise<CertifiedKey>;
+      log: Log;
+      /** The wall clock in milliseconds. */
+      now: () => number;
+    },
+  ) {}
 
   /** @param names host names and IP addresses that the certificate is for; the first one is its subject */
   leafFor(names: readonly string[]): Promise<Leaf> {

@@ -8,7 +8,7 @@ import type { HttpHandler } from '../http/client-message.ts';
 import { MAX_HEADER_LINES } from '../http/headers.ts';
 import { type HttpLimits, sweepInterval } from '../http/http-limits.ts';
 import { MEMORY_SWEEP_MS } from './client-memory.ts';
-import { Http1Client, type Http1ClientOptions } from './http1/http1-client.ts';
+import { Http1Client } from './http1/http1-client.ts';
 import { Http2Client } from './http2/http2-client.ts';
 
 export interface HttpClientsOptions {
@@ -34,7 +34,7 @@ const PSEUDO_HEADERS = 4;
  */
 export class HttpClients implements Iterable<Http1Client | Http2Client> {
   readonly #clients: DeadlineSweep<Http1Client | Http2Client>;
-  readonly #http1: Http1ClientOptions;
+  readonly #http1: ConstructorParameters<typeof Http1Client>[1];
 
   constructor(private readonly options: HttpClientsOptions) {
     this.#clients = new DeadlineSweep(Math.min(MEMORY_SWEEP_MS, sweepInterval(options.limits)));

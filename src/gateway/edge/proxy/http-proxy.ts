@@ -43,22 +43,6 @@ interface Upstream {
   upgraded: Set<Duplex>;
 }
 
-interface HttpProxyOptions {
-  limits: UpstreamLimits;
-  /** Finds internal endpoints for the requests of a client. */
-  internal: InternalLookupFor;
-  /** Names of the gateway's services, some of them known later. */
-  ownNames: Iterable<string>;
-  /** Called with what is wrong with an upstream's response, which is no HTTP. */
-  onMalformedResponse(endpoint: GatewayEndpoint, problem: string): void;
-  waiting: WaitingClients;
-  /** Takes a request to another endpoint than the one that it was routed to; null: its policy rejects the connection. */
-  admit(req: ClientRequest, endpoint: GatewayEndpoint): Admission | null;
-  onFailure(req: ClientRequest, res: ClientResponse, error: unknown): void;
-  /** Serves a request again whose endpoint has lost its agent; false: it gets its error. */
-  serveAgain(req: ClientRequest, res: ClientResponse, endpoint: GatewayEndpoint): boolean;
-}
-
 /** Takes clients' requests through the policies of their endpoints, and to the upstreams. */
 export class HttpProxy {
   readonly #upstreams = new Map<GatewayEndpoint, Upstream>();
@@ -72,7 +56,21 @@ export class HttpProxy {
 
   constructor(
     private readonly context: EdgeContext,
-    private readonly options: HttpProxyOptions,
+    private readonly options: {
+      limits: UpstreamLimits;
+      /** Finds internal endpoints for the requests of a client. */
+      internal: InternalLookupFor;
+      /** Names of the gateway's services, some of them known later. */
+      ownNames: Iterable<string>;
+      /** Called with what is wrong with an upstream's response, which is no HTTP. */
+      onMalformedResponse(endpoint: GatewayEndpoint, problem: string): void;
+      waiting: WaitingClients;
+      /** Takes a request to another endpoint than the one that it was routed to; null: its policy rejects the connection. */
+      admit(req: ClientRequest, endpoint: GatewayEndpoint): Admission | null;
+      onFailure(req: ClientRequest, res: ClientResponse, error: unknown): void;
+      /** Serves a request again whose endpoint has lost its agent; false: it gets its error. */
+      serveAgain(req: ClientRequest, res: ClientResponse, endpoint: GatewayEndpoint): boolean;
+    },
   ) {
     const { ownNames } = options;
     this.#requests = { ask: (from, outbound, signal) => this.#ask(from, outbound, signal), ownNames };

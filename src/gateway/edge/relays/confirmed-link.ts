@@ -10,14 +10,6 @@ export const CONFIRMATION = 0x06;
 /** Milliseconds for which the last node that serves something is waited for. */
 const LAST_MS = 10_000;
 
-interface ConfirmedLinkOptions {
-  health: LinkHealth;
-  /** @param confirms whether the node is asked to confirm */
-  header: (confirms: boolean) => Buffer;
-  /** What follows the header at once, because it may reach more than one node: a ClientHello. Null: nothing. */
-  early: Buffer | null;
-}
-
 /**
  * Begins a connection to a node, and waits until the node has taken it. Before that, nothing of a client is sent that is done
  * if it arrives: a node that is stopped would do it when it wakes, after another one.
@@ -25,7 +17,17 @@ interface ConfirmedLinkOptions {
  * @returns the connection, or another one to the same node
  * @throws {GatewaySilent} when the node does not answer; the system's error when it ends the connection
  */
-export async function confirmedLink(link: Socket, leg: Leg, options: ConfirmedLinkOptions): Promise<Socket> {
+export async function confirmedLink(
+  link: Socket,
+  leg: Leg,
+  options: {
+    health: LinkHealth;
+    /** @param confirms whether the node is asked to confirm */
+    header: (confirms: boolean) => Buffer;
+    /** What follows the header at once, because it may reach more than one node: a ClientHello. Null: nothing. */
+    early: Buffer | null;
+  },
+): Promise<Socket> {
   const { header, early } = options;
   begin(link, header(true), early);
   if (await isConfirmed(link, leg, options.health)) return link;

@@ -44,13 +44,6 @@ export type LinkHealth = Pick<NodeHealth, 'failed' | 'answers' | 'watch'>;
 /** Nothing is judged: for programs that only ask. */
 export const NO_HEALTH: LinkHealth = { failed() {}, answers: async () => true, watch: () => () => {} };
 
-interface NodeHealthOptions {
-  nodes: Pick<OtherNodes, 'failed' | 'answered' | 'serves'>;
-  /** Resolves when the node has answered. */
-  ask: (node: NodePlace) => Promise<void>;
-  log: Log;
-}
-
 /** Finds out whether nodes answer once that is in doubt, and asks those that do not until they do. */
 export class NodeHealth {
   readonly #asking = new Map<string, Promise<boolean>>();
@@ -64,7 +57,14 @@ export class NodeHealth {
   readonly #standstill = new Standstill(PAUSE_MS);
   #isStopped = false;
 
-  constructor(private readonly options: NodeHealthOptions) {}
+  constructor(
+    private readonly options: {
+      nodes: Pick<OtherNodes, 'failed' | 'answered' | 'serves'>;
+      /** Resolves when the node has answered. */
+      ask: (node: NodePlace) => Promise<void>;
+      log: Log;
+    },
+  ) {}
 
   stop(): void {
     this.#isStopped = true;

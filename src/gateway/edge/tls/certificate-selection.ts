@@ -4,18 +4,6 @@ import type { DomainCertificates } from '../../certificates/domain-certificates.
 import type { CertifiedKey, Leaf } from '../../certificates/local-ca/certificate-files.ts';
 import type { LocalCa } from '../../certificates/local-ca/local-ca.ts';
 
-interface CertificateSelectionOptions {
-  ca: LocalCa;
-  /** Certificates of reserved domains; they take precedence over those of the local CA. */
-  domains: Pick<DomainCertificates, 'pairFor'>;
-  defaultNames: readonly string[];
-  /** The name or wildcard under which a name is being served, so that a certificate may be issued; null when it is not. */
-  servedAs: (name: string) => string | null;
-  /** The domain or wildcard of this gateway that a name belongs to, online or not; null for foreign names. */
-  domainOf: (name: string) => string | null;
-  log: Log;
-}
-
 /** Names below a wildcard that clients reject, for example `*.localhost`: each needs a certificate, and clients invent them. */
 const MAX_INVENTED = 64;
 const HOST_NAME = /^[a-z0-9.-]{1,253}$/;
@@ -27,7 +15,19 @@ export class CertificateSelection {
   /** Names that were offline and got a certificate all the same. */
   readonly #invented = new Set<string>();
 
-  constructor(private readonly options: CertificateSelectionOptions) {
+  constructor(
+    private readonly options: {
+      ca: LocalCa;
+      /** Certificates of reserved domains; they take precedence over those of the local CA. */
+      domains: Pick<DomainCertificates, 'pairFor'>;
+      defaultNames: readonly string[];
+      /** The name or wildcard under which a name is being served, so that a certificate may be issued; null when it is not. */
+      servedAs: (name: string) => string | null;
+      /** The domain or wildcard of this gateway that a name belongs to, online or not; null for foreign names. */
+      domainOf: (name: string) => string | null;
+      log: Log;
+    },
+  ) {
     const { ca, defaultNames } = options;
     this.#leaves = new CertificateCache(ca, 1024);
     this.#default = new CertificateCache({ issue: () => ca.issue(defaultNames) }, 1);

@@ -10,15 +10,6 @@ interface IdleChoice {
   idleFor: number;
 }
 
-interface ConnectionSlotsOptions {
-  limit: number;
-  /** Closes the longest idle connection of a choice; returns false when all are busy. */
-  closeIdle(choice: IdleChoice): boolean;
-  onFull?(): void;
-  /** Milliseconds; see {@link ConnectionSlots.expectProgress}. */
-  progressTimeout?: number;
-}
-
 const SWEEP_MS = 1000;
 /** Fewer bytes in that time are a trickle. */
 const USEFUL_BYTES = 240;
@@ -46,7 +37,16 @@ export class ConnectionSlots {
   readonly #replaced: TokenBuckets;
   readonly #sweep: DeadlineSweep<Slot>;
 
-  constructor(private readonly options: ConnectionSlotsOptions) {
+  constructor(
+    private readonly options: {
+      limit: number;
+      /** Closes the longest idle connection of a choice; returns false when all are busy. */
+      closeIdle(choice: IdleChoice): boolean;
+      onFull?(): void;
+      /** Milliseconds; see {@link ConnectionSlots.expectProgress}. */
+      progressTimeout?: number;
+    },
+  ) {
     const perSecond = Math.max(2, options.limit * REPLACED_PER_SECOND);
     const burst = perSecond * REPLACED_BURST_S;
     this.#replaced = new TokenBuckets({ burst, perMs: perSecond / 1000, maxDebt: burst });

@@ -22,14 +22,6 @@ export interface HelloClient {
   handshakeDone(): void;
 }
 
-interface HandshakeOptions {
-  /** Application protocols to offer; left out: no negotiation. */
-  protocols?: string[];
-  demands?: HandshakeDemands;
-  /** Whose endpoint it is for, who pays for the time that certificates of clients take; left out: the gateway's own. */
-  owner?: string;
-}
-
 export class Handshakes {
   readonly #contexts = new TlsContexts();
 
@@ -40,7 +32,16 @@ export class Handshakes {
   ) {}
 
   /** When it fails, the connection is closed with an alert, and the result is null. @throws when a demand cannot be met */
-  async secure(client: HelloClient, options: HandshakeOptions = {}): Promise<TLSSocket | null> {
+  async secure(
+    client: HelloClient,
+    options: {
+      /** Application protocols to offer; left out: no negotiation. */
+      protocols?: string[];
+      demands?: HandshakeDemands;
+      /** Whose endpoint it is for, who pays for the time that certificates of clients take; left out: the gateway's own. */
+      owner?: string;
+    } = {},
+  ): Promise<TLSSocket | null> {
     const { socket, hostName, handshakeBegins, handshakeDone } = client;
     const { protocols, demands = EDGE_TERMINATION, owner = '' } = options;
     const secureContext = await this.#contextFor(hostName, this.#withAuthorities(demands));

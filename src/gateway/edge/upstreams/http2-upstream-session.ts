@@ -17,13 +17,6 @@ const SESSION_WINDOW = 1_048_576;
 /** Concurrent requests when the upstream's settings have no limit (RFC 9113, 6.5.2). */
 const DEFAULT_STREAMS = 100;
 
-interface SharedParts {
-  endpoint: GatewayEndpoint;
-  limits: UpstreamLimits;
-  /** Waits for a stream when the agent has none free. */
-  queue: StreamQueue;
-}
-
 /** One stream to the upstream that carries HTTP/2 with prior knowledge. */
 export class Http2UpstreamSession {
   /** Rejects when no stream to the upstream can be opened. */
@@ -42,12 +35,21 @@ export class Http2UpstreamSession {
   #transport: Http2Transport | null = null;
   #over = false;
 
-  constructor(shared: SharedParts, from: ClientInfo, onOver: () => void) {
+  constructor(
+    private readonly shared: {
+      endpoint: GatewayEndpoint;
+      limits: UpstreamLimits;
+      /** Waits for a stream when the agent has none free. */
+      queue: StreamQueue;
+    },
+    from: ClientInfo,
+    onOver: () => void,
+  ) {
     const { endpoint, limits } = shared;
     this.from = from;
     this.scheme = /^(?:https|tls):/.test(endpoint.forwardsTo) ? 'https' : 'http';
     this.#keepAlive = limits.keepAlive;
-    this.opened = this.#open(shared);
+    this.opened = this.#open();
     const over = () => {
       this.#over = true;
       onOver();
@@ -92,7 +94,8 @@ export class Http2UpstreamSession {
     });
   }
 
-  async #open({ endpoint, limits, queue }: SharedParts): Promise<ClientHttp2Session> {
+  async #open(): Promise<ClientHttp2Session> {
+    const { endpoint, limits, queue } = this.shared;
     // Loaded on first use: it takes 2 MB.
     const { connect } = await import('node:http2');
     const channel = await openChannel(endpoint, this.from, queue);

@@ -24,7 +24,7 @@ import {
   parseHttp1Head,
   withoutForeignCookies,
 } from './http1-request.ts';
-import { Http1Response, type Http1ResponseOptions } from './http1-response.ts';
+import { Http1Response } from './http1-response.ts';
 
 /** Milliseconds for the client to read the last response, before bytes that it still sends reset the connection. */
 const LINGER_MS = 1000;
@@ -39,16 +39,6 @@ const REQUESTS_PER_TURN = 4;
 
 const REQUEST_BYTES = 5120;
 
-export interface Http1ClientOptions {
-  limits: HttpLimits;
-  keepAlive: string;
-  handler: HttpHandler;
-  onDone(client: Http1Client): void;
-  memory: MemoryBudget;
-  counters: EdgeCounters;
-  log: Log;
-}
-
 function ignore(): void {}
 
 function destroyThis(this: Socket): void {
@@ -60,7 +50,7 @@ function destroyThis(this: Socket): void {
  * has been written, and after a few it is the turn of other connections, so pipelining clients cost no more than others.
  */
 export class Http1Client implements IdleClient, MemoryHolder {
-  readonly #responses: Http1ResponseOptions;
+  readonly #responses: ConstructorParameters<typeof Http1Response>[2];
   readonly #block: HeaderBlock;
   /** Reused for all bodies of the connection. */
   #chunks: ChunkedDecoder | null = null;
@@ -108,7 +98,15 @@ export class Http1Client implements IdleClient, MemoryHolder {
 
   constructor(
     private readonly socket: Socket,
-    private readonly options: Http1ClientOptions,
+    private readonly options: {
+      limits: HttpLimits;
+      keepAlive: string;
+      handler: HttpHandler;
+      onDone(client: Http1Client): void;
+      memory: MemoryBudget;
+      counters: EdgeCounters;
+      log: Log;
+    },
   ) {
     const { keepAlive, counters } = options;
     this.#responses = { keepAlive, counters, onEnd: () => this.#responseWritten() };

@@ -24,12 +24,6 @@ function httpDate(): string {
 /** Bodies up to this size are copied behind their head, so that both leave in one write. */
 const SMALL = 16_384;
 
-export interface Http1ResponseOptions {
-  keepAlive: string;
-  counters: EdgeCounters;
-  onEnd(): void;
-}
-
 export class Http1Response extends EventEmitter implements ClientResponse {
   shouldKeepAlive: boolean;
   headersSent = false;
@@ -37,7 +31,6 @@ export class Http1Response extends EventEmitter implements ClientResponse {
   chunkedEncoding = false;
   continued = false;
   readonly #socket: Socket;
-  readonly #options: Http1ResponseOptions;
   readonly #isHttp10: boolean;
   readonly #isHead: boolean;
   #bodyless = false;
@@ -45,10 +38,17 @@ export class Http1Response extends EventEmitter implements ClientResponse {
   #head = '';
   #trailers = '';
 
-  constructor(socket: Socket, { method, version, keepAlive, upgrade }: Http1Head, options: Http1ResponseOptions) {
+  constructor(
+    socket: Socket,
+    { method, version, keepAlive, upgrade }: Http1Head,
+    private readonly options: {
+      keepAlive: string;
+      counters: EdgeCounters;
+      onEnd(): void;
+    },
+  ) {
     super();
     this.#socket = socket;
-    this.#options = options;
     this.#isHttp10 = version === '1.0';
     this.#isHead = method === 'HEAD';
     // A client that requests an upgrade may have started to speak the other protocol.
@@ -67,13 +67,13 @@ export class Http1Response extends EventEmitter implements ClientResponse {
       text += headerLine(name, valueAt(headers, at));
     }
     this.headersSent = true;
-    this.#options.counters.responded(status, this.#socket);
+    this.options.counters.responded(status, this.#socket);
     this.#bodyless = this.#isHead || status === 204 || status === 304;
     this.chunkedEncoding = !this.#bodyless && !hasLength && !this.#isHttp10;
     this.#untilClose = !this.#bodyless && !hasLength && this.#isHttp10;
     if (this.#untilClose) this.shouldKeepAlive = false;
     if (!hasDate) text += `Date: ${httpDate()}\r\n`;
-    text += this.shouldKeepAlive ? this.#options.keepAlive : 'Connection: close\r\n';
+    text += this.shouldKeepAlive ? this.options.keepAlive : 'Connection: close\r\n';
     if (this.chunkedEncoding) text += 'Transfer-Encoding: chunked\r\n';
     this.#head = `${text}\r\n`;
     this.emit('head', status, headers);
@@ -112,7 +112,7 @@ export class Http1Response extends EventEmitter implements ClientResponse {
     if (this.destroyed) return;
     this.#sendPart(last, this.chunkedEncoding ? `0\r\n${this.#trailers}\r\n` : '');
     this.#close();
-    this.#options.onEnd();
+    this.options.onEnd();
   }
 
   destroy(): void {

@@ -34,13 +34,6 @@ const LINGER_MS = 1000;
 /** `NGHTTP2_ERR_TOO_MANY_CONTINUATIONS`: a head of more than nine frames, which are 144 KiB. */
 const TOO_MANY_CONTINUATIONS = -905;
 
-interface Http2ClientOptions {
-  limits: HttpLimits;
-  memory: MemoryBudget;
-  handler: HttpHandler;
-  counters: EdgeCounters;
-}
-
 interface Http2Exchange {
   readonly request: Http2Request;
   readonly response: Http2Response;
@@ -78,7 +71,12 @@ export class Http2Client implements IdleClient, MemoryHolder {
   constructor(
     private readonly session: ServerHttp2Session,
     private readonly socket: TLSSocket,
-    private readonly options: Http2ClientOptions,
+    private readonly options: {
+      limits: HttpLimits;
+      memory: MemoryBudget;
+      handler: HttpHandler;
+      counters: EdgeCounters;
+    },
   ) {
     this.#memory = new ConnectionMemory(options.memory, socket.remoteAddress, this);
     this.#resets = new TokenBucket(RESETS, this.#idleSince);
