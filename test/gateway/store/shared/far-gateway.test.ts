@@ -84,6 +84,16 @@ it('a far gateway makes any change while near ones commit all the time', unless(
   expect(namesOf(near).filter((name) => name !== 'near')).toEqual(['one', 'two', 'three']);
 });
 
+it('a far gateway starts while near ones commit all the time, with all from before', unless(NO_POSTGRES), async () => {
+  await near.store.database.write(() => add(near, 'before'));
+  const end = beginCommits();
+  const late = await openAt(server.url(link.address));
+  await end();
+  expect(namesOf(late)).toContain('before');
+  await Promise.all([near, late].map(({ shared }) => shared.refresh()));
+  expect(near.shared.digest()).toBe(late.shared.digest());
+});
+
 it(
   'a change apart is made in one attempt, and the copy has what others have committed',
   unless(NO_POSTGRES),
