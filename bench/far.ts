@@ -18,8 +18,8 @@ const WRITES_PER_SECOND = Number(process.env.FAR_WRITES ?? 100);
 const NEAR = 2;
 const SECONDS = 15;
 const BINDS = 70;
-/** Of the gateway that is far: besides its binds, agents and operators change few things. */
-const FAR_WRITES_PER_SECOND = 10;
+/** Of the gateway that is far: as many as each of the others. */
+const FAR_WRITES_PER_SECOND = WRITES_PER_SECOND / NEAR;
 const encryptionKey = Buffer.alloc(32, 7).toString('base64');
 
 type GatewayProcess = { sessionAddress: string; authtoken: string };
