@@ -7,6 +7,9 @@ import { execFileSync, spawnSync } from 'node:child_process';
 import { mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, dirname, join, normalize, resolve } from 'node:path';
+import { openApiDocument as agentDocument } from '../src/agent/api/openapi.ts';
+import { openApiDocument as managementDocument } from '../src/management/openapi.ts';
+import { describedMembers } from '../test/support/openapi-check.ts';
 
 const TRIALS = 'bench/cost';
 /** More source files than that are too many for one change. */
@@ -85,11 +88,20 @@ function count(): void {
     );
   const inner = imports.filter((path) => /^src\/(?:agent|gateway)\//.test(path));
   row('files of agent and gateway that commands and doctor import', new Set(inner).size);
+  const api = { baseUrl: 'https://api.example.com', version: '' };
+  row("members with a description, management API's OpenAPI, in %", share(managementDocument(api)));
+  row("members with a description, agent's OpenAPI, in %", share(agentDocument('')));
   const commits = sourcesOfCommits().slice(0, COMMITS);
   row(
     `of the last ${COMMITS} commits to src, those with more than ${MANY} source files`,
     commits.filter((sources) => sources.length > MANY).length,
   );
+}
+
+/** The members with a description among those of a document, in percent. */
+function share(document: object): number {
+  const { all, described } = describedMembers(document);
+  return Math.floor((100 * described) / all);
 }
 
 /** The source files with changed lines of each commit, newest first, without merges and commits that only move. */

@@ -1,9 +1,5 @@
-import { readdirSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { z } from 'zod';
 import { OPERATIONS, type Operation } from '../../src/management/operations.ts';
-
-const RESOURCES = 'src/management/resources';
 
 interface JsonSchema {
   type?: string | string[];
@@ -21,14 +17,9 @@ type Family = Record<string, Operation>;
 
 /** The tables of docs/management-api.md: each family's operations, and the members of its resource. */
 export function managementReference(): string {
-  const comments = memberComments();
   return Object.entries<Family>(OPERATIONS)
     .filter(([name]) => !/^tlsEdge[A-Z]/.test(name) && name !== 'serviceUsers')
-    .map(([name, family]) => [
-      headingOf(name),
-      operationsTable(withModules(name, family)),
-      membersTable(family, comments),
-    ])
+    .map(([name, family]) => [headingOf(name), operationsTable(withModules(name, family)), membersTable(family)])
     .map((parts) => parts.filter((part) => part !== '').join('\n\n'))
     .join('\n\n');
 }
@@ -62,19 +53,18 @@ function operationsTable(operations: readonly Operation[]): string {
   return ['| Operation | Success | |', '| --- | --- | --- |', ...new Set(rows)].join('\n');
 }
 
-function membersTable({ get, create, update }: Family, comments: ReadonlyMap<string, string>): string {
+function membersTable({ get, create, update }: Family): string {
   const places: Places = {
     Create: membersOf(create?.body, 'input'),
     Update: membersOf(update?.body, 'input'),
     Answer: membersOf(get?.answer, 'output'),
   };
-  const resource = nameOf(get?.answer);
   const all = Object.values(places).flatMap(({ members }) => Object.keys(members));
   const names = [...new Set(all)].filter((name) => !COMMON.includes(name));
   const rows = names.map((name) => {
     const usage = create ? [mark(name, places.Create), mark(name, places.Update)] : [];
     const type = create ? typesOf(name, places) : typeOf(places.Answer.members[name] ?? {});
-    const cells = [`\`${name}\``, ...usage, type, noteOf(name, resource, places, comments)];
+    const cells = [`\`${name}\``, ...usage, type, noteOf(name, places)];
     return `| ${cells.join(' | ')} |`;
   });
   const head = ['Member', ...(create ? ['Create', 'Update'] : []), 'Type', ''];
@@ -133,40 +123,25 @@ function typeOf({ type, const: constant, enum: values, items, anyOf, properties 
   return types.join(' or ');
 }
 
-function noteOf(name: string, resource: string, places: Places, comments: ReadonlyMap<string, string>): string {
-  const notes = (['Create', 'Update', 'Answer'] as const).flatMap((place) => {
-    const text = comments.get(`${resource} ${place} ${name}`);
-    return text === undefined ? [] : [{ place, text }];
+/** The texts of a member, and its default. What differs between requests and answers says where it holds. */
+function noteOf(name: string, { Create, ...others }: Places): string {
+  const preset = Create.members[name]?.default;
+  const texts = Object.entries({ Create, ...others }).flatMap(([place, { members }]) => {
+    const text = members[name]?.description ?? '';
+    return text === '' ? [] : [{ place, sentences: text.split(/(?<=\.) (?=[A-Z`])/) }];
   });
-  const limits = Object.values(places).map(({ members }) => members[name]?.description ?? '');
-  const labelled = notes.map(({ place, text }) => (notes.length === 1 ? text : `${place}: ${text}`));
-  return [...new Set([...labelled, ...limits])]
-    .filter((text) => text !== '')
+  const common = texts[0]?.sentences.filter((one) => texts.every(({ sentences }) => sentences.includes(one))) ?? [];
+  const rest = new Map<string, string[]>();
+  for (const { place, sentences } of texts) {
+    const text = sentences.filter((one) => !common.includes(one)).join(' ');
+    if (text !== '') rest.set(text, [...(rest.get(text) ?? []), place]);
+  }
+  const labelled = [...rest].map(([text, at]) => (common.length > 0 ? text : `${at.join(', ')}: ${text}`));
+  return [...common, ...labelled, ...(isShown(preset) ? [`Default: \`${JSON.stringify(preset)}\`.`] : [])]
     .join(' ')
     .replaceAll('|', '\\|');
 }
 
-/** The doc comments of the resources' members, by resource, kind of schema (`Create`, `Update`, `Answer`) and member. */
-function memberComments(): Map<string, string> {
-  const comments = new Map<string, string>();
-  for (const file of readdirSync(RESOURCES)) {
-    const source = readFileSync(join(RESOURCES, file), 'utf8');
-    for (const [, declared = '', body = ''] of source.matchAll(
-      /^export interface (\w+) extends [^{]*\{\n([\s\S]*?)^\}/gm,
-    )) {
-      const name = declared.replace(/(?:Create|Update)$/, '');
-      for (const [, note = '', member = ''] of body.matchAll(/\/\*\* (.*) \*\/\n {2}(\w+)\??:/g)) {
-        comments.set(`${name} ${declared.slice(name.length) || 'Answer'} ${member}`, note);
-      }
-    }
-  }
-  return comments;
-}
-
-/** The name of what a resource's operations answer: `BotUser`. */
-function nameOf(answer: z.ZodType | null | undefined): string {
-  const path = Object.values<Family>(OPERATIONS).find(({ get }) => get?.answer === answer)?.list?.path;
-  const declaration = new RegExp(`  path: '${path}',[^}]*  answer: (\\w+),`);
-  const sources = readdirSync(RESOURCES).map((file) => readFileSync(join(RESOURCES, file), 'utf8'));
-  return sources.flatMap((source) => declaration.exec(source)?.[1] ?? [])[0] ?? '';
+function isShown(preset: unknown): boolean {
+  return preset !== undefined && preset !== null;
 }

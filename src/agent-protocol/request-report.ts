@@ -12,18 +12,36 @@ const name = z.string().max(MAX_NAME);
 const target = z.string().max(MAX_TARGET);
 const status = z.int().min(100).max(999);
 
+const STATUS = 'The status that the client got.';
+/** How a rule ended. */
+function kind<Kind extends string>(value: Kind) {
+  return z
+    .literal(value)
+    .describe(
+      '`continue`: the next rule ran; `answer`: the policy responded; `error`: with an error page; `close`: it closed the connection; `forward`: an internal endpoint got the request.',
+    );
+}
+
 export const ReportedRule = z.object({
-  phase: z.enum(['on_tcp_connect', 'on_http_request', 'on_http_response', 'on_event_stream_message']),
-  place: name,
-  name: name.nullable(),
-  actions: z.array(name).max(100),
-  outcome: z.discriminatedUnion('kind', [
-    z.object({ kind: z.literal('continue') }),
-    z.object({ kind: z.literal('answer'), status }),
-    z.object({ kind: z.literal('error'), status, code: name }),
-    z.object({ kind: z.literal('close') }),
-    z.object({ kind: z.literal('forward'), url: target }),
-  ]),
+  phase: z
+    .enum(['on_tcp_connect', 'on_http_request', 'on_http_response', 'on_event_stream_message'])
+    .describe('The phase in which the rule ran.'),
+  place: name.describe('The place of the rule in the policy, such as `on_http_request[0]`.'),
+  name: name.nullable().describe('The name of the rule; null without one.'),
+  actions: z.array(name).max(100).describe('The types of its actions that ran.'),
+  outcome: z
+    .discriminatedUnion('kind', [
+      z.object({ kind: kind('continue') }),
+      z.object({ kind: kind('answer'), status: status.describe(STATUS) }),
+      z.object({
+        kind: kind('error'),
+        status: status.describe(STATUS),
+        code: name.describe('The error code of the page.'),
+      }),
+      z.object({ kind: kind('close') }),
+      z.object({ kind: kind('forward'), url: target.describe('The URL of the internal endpoint.') }),
+    ])
+    .describe('What became of the request after it.'),
 });
 export type ReportedRule = z.infer<typeof ReportedRule>;
 

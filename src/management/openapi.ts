@@ -182,10 +182,13 @@ function filterParameters({ filters }: Operation): JsonObject[] {
 }
 
 function pathParameters({ path, idPrefix }: Operation): JsonObject[] {
-  const schemas = { id: { type: 'string', pattern: idPattern(idPrefix) }, type: { type: 'string' } };
-  return Object.entries(schemas)
-    .filter(([name]) => path.includes(`{${name}}`))
-    .map(([name, schema]) => ({ name, in: 'path', required: true, schema }));
+  const parameters = [
+    { name: 'id', description: 'The id of the resource.', schema: { type: 'string', pattern: idPattern(idPrefix) } },
+    { name: 'type', description: 'A type of event that the subscription has.', schema: { type: 'string' } },
+  ];
+  return parameters
+    .filter(({ name }) => path.includes(`{${name}}`))
+    .map(({ name, ...parameter }) => ({ name, in: 'path', required: true, ...parameter }));
 }
 
 /** A missing body counts as an empty one. */
@@ -220,5 +223,9 @@ function success({ answer, listKey }: Operation): JsonObject {
 }
 
 function listOf(key: string, item: z.ZodType): z.ZodType {
-  return z.object({ [key]: z.array(item), uri: z.string(), next_page_uri: z.string().nullable() });
+  return z.object({
+    [key]: z.array(item).describe('The items of this page, newest first.'),
+    uri: z.string().describe('The URI of this page.'),
+    next_page_uri: z.string().nullable().describe('The URI of the next page, with older items; null on the last one.'),
+  });
 }

@@ -40,28 +40,39 @@ export const AddHeadersConfig = z.strictObject({
   headers: Headers.refine((headers) => Object.keys(headers).length > 0, {
     error: 'must have at least one header',
     params: { ngrok: 'ERR_NGROK_2223' },
-  }).superRefine((headers, context) => refuseFixedHeaders(Object.keys(headers), context)),
+  })
+    .superRefine((headers, context) => refuseFixedHeaders(Object.keys(headers), context))
+    .describe(`Headers that are added, at most ${MAX_HEADERS}; values may contain expressions.`),
 });
 
 export const RemoveHeadersConfig = z.strictObject({
-  headers: z.array(HeaderName).min(1).max(MAX_HEADERS).superRefine(refuseFixedHeaders),
+  headers: z
+    .array(HeaderName)
+    .min(1)
+    .max(MAX_HEADERS)
+    .superRefine(refuseFixedHeaders)
+    .describe(`Names of headers that are removed, at most ${MAX_HEADERS}.`),
 });
 
 /** A final status: after an interim one the client would wait for another response. */
 const StatusCode = z.int().min(200).max(599);
 
-export const DenyConfig = z.strictObject({ status_code: StatusCode.optional() });
+export const DenyConfig = z.strictObject({
+  status_code: StatusCode.optional().describe('Status of the response, from 200 to 599; by default 403.'),
+});
 
 export const CustomResponseConfig = z.strictObject({
-  status_code: StatusCode.optional(),
-  body: z.string().optional(),
-  headers: Headers.optional(),
+  status_code: StatusCode.optional().describe('Status of the response, from 200 to 599; by default 200.'),
+  body: z.string().optional().describe('Body of the response; may contain expressions.'),
+  headers: Headers.optional().describe(
+    `Headers of the response, at most ${MAX_HEADERS}; values may contain expressions.`,
+  ),
 });
 
 /** Also accepts `content` and `content_type` of the legacy shape. */
 export const CustomResponseInput = CustomResponseConfig.extend({
-  content: z.string().optional(),
-  content_type: HeaderValue.optional(),
+  content: z.string().optional().describe('Body of the response, in policies of the legacy shape.'),
+  content_type: HeaderValue.optional().describe('Content type of the response, in policies of the legacy shape.'),
 });
 
 /** Configurations that the agent checks. The gateway checks those of all other actions. */

@@ -8,23 +8,44 @@ export type Phase = (typeof PHASES)[number];
 
 const LEGACY_KEYS = ['inbound', 'outbound', 'enabled'] as const;
 
+const TYPE = 'What the action does, such as deny or rate-limit.';
+const CONFIG = 'Its configuration; the members depend on the type.';
+
 export const PolicyAction = z.discriminatedUnion(
   'type',
   [
-    z.strictObject({ type: z.literal('add-headers'), config: CHECKED_CONFIGS['add-headers'] }),
-    z.strictObject({ type: z.literal('remove-headers'), config: CHECKED_CONFIGS['remove-headers'] }),
-    z.strictObject({ type: z.literal('deny'), config: CHECKED_CONFIGS.deny }),
-    z.strictObject({ type: z.literal('custom-response'), config: CHECKED_CONFIGS['custom-response'] }),
-    z.strictObject({ type: z.enum(OPAQUE_ACTIONS), config: z.record(z.string(), z.unknown()).nullish() }),
+    z.strictObject({
+      type: z.literal('add-headers').describe(TYPE),
+      config: CHECKED_CONFIGS['add-headers'].describe(CONFIG),
+    }),
+    z.strictObject({
+      type: z.literal('remove-headers').describe(TYPE),
+      config: CHECKED_CONFIGS['remove-headers'].describe(CONFIG),
+    }),
+    z.strictObject({ type: z.literal('deny').describe(TYPE), config: CHECKED_CONFIGS.deny.describe(CONFIG) }),
+    z.strictObject({
+      type: z.literal('custom-response').describe(TYPE),
+      config: CHECKED_CONFIGS['custom-response'].describe(CONFIG),
+    }),
+    z.strictObject({
+      type: z.enum(OPAQUE_ACTIONS).describe(TYPE),
+      config: z.record(z.string(), z.unknown()).nullish().describe(CONFIG),
+    }),
   ],
   { error: ({ input }) => unknownAction(input) },
 );
 export type PolicyAction = z.infer<typeof PolicyAction>;
 
 export const PolicyRule = z.strictObject({
-  name: z.string().optional(),
-  expressions: z.array(z.string()).optional(),
-  actions: z.array(PolicyAction).min(1, 'a rule needs at least one action'),
+  name: z.string().optional().describe('For people; logs and the inspector show it.'),
+  expressions: z
+    .array(z.string())
+    .optional()
+    .describe('CEL expressions that must all be true, or else the rule does nothing.'),
+  actions: z
+    .array(PolicyAction)
+    .min(1, 'a rule needs at least one action')
+    .describe('What the rule does, in this order.'),
 });
 export type PolicyRule = z.infer<typeof PolicyRule>;
 
@@ -39,13 +60,13 @@ export const MIXED_SHAPES = {
 /** A policy in the legacy shape (`inbound`, `outbound`), or in the current one with a list for every phase. Parsing keeps it unchanged. */
 export const PolicyInput = z
   .strictObject({
-    enabled: z.boolean().optional(),
-    inbound: Rules.optional(),
-    outbound: Rules.optional(),
-    on_tcp_connect: Rules.optional(),
-    on_http_request: Rules.optional(),
-    on_http_response: Rules.optional(),
-    on_event_stream_message: Rules.optional(),
+    enabled: z.boolean().optional().describe('Legacy shape: false switches the whole policy off; true by default.'),
+    inbound: Rules.optional().describe('Legacy shape: rules for requests, or for connections of tcp and tls tunnels.'),
+    outbound: Rules.optional().describe('Legacy shape: rules for responses.'),
+    on_tcp_connect: Rules.optional().describe('Rules for each new connection.'),
+    on_http_request: Rules.optional().describe('Rules for each request, before the upstream gets it.'),
+    on_http_response: Rules.optional().describe('Rules for each response, before the client gets it.'),
+    on_event_stream_message: Rules.optional().describe('Rules for each server-sent event.'),
   })
   .refine((input) => !(isLegacy(input) && PHASES.some((phase) => phase in input)), MIXED_SHAPES);
 export type PolicyInput = z.infer<typeof PolicyInput>;

@@ -160,9 +160,8 @@ it.each([
     onTestFinished(() => gateway.kill('SIGKILL'));
     const upstream = await startUpstream();
     const hosts = [...(await startDevices(gateway, upstream)), ...(await startSdks(gateway, upstream))];
-    await delay(STABLE_MS);
     const load = new SteadyLoad(gateway, hosts, PER_SECOND);
-    await delay(2_000);
+    await delay(STABLE_MS);
     const ended = performance.now();
     await gateway.replace(signal);
     const awayMs = performance.now() - ended;

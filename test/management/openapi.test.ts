@@ -2,7 +2,7 @@ import { Ajv2020 } from 'ajv/dist/2020.js';
 import { describe, expect, it } from 'vitest';
 import { openApiDocument } from '../../src/management/openapi.ts';
 import { allOperations } from '../../src/management/operations.ts';
-import { unusualTypes } from '../support/openapi-check.ts';
+import { describedMembers, unusualTypes } from '../support/openapi-check.ts';
 
 const document = openApiDocument({ baseUrl: 'https://gateway.example.com', version: '1.0.0' }) as unknown as {
   paths: Record<
@@ -71,6 +71,12 @@ describe('the OpenAPI document', () => {
 
   it('has no types that generators of clients do not know', () => {
     expect(unusualTypes(document)).toEqual([]);
+  });
+
+  it('describes at least nine of ten members', () => {
+    const { all, described } = describedMembers(document);
+    expect(all).toBeGreaterThan(2_000);
+    expect(described / all).toBeGreaterThanOrEqual(0.9);
   });
 
   it('is unchanged by JSON serialisation', () => {

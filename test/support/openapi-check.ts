@@ -96,3 +96,19 @@ export function unusualTypes(document: object): string[] {
   visit(document, '');
   return found;
 }
+
+/** How many members a document's schemas have, and how many of these have a description. */
+export function describedMembers(document: object): { all: number; described: number } {
+  const count = { all: 0, described: 0 };
+  const visit = (value: unknown) => {
+    if (typeof value !== 'object' || value === null) return;
+    if ('properties' in value) {
+      const members = Object.values(value.properties as Record<string, { description?: string }>);
+      count.all += members.length;
+      count.described += members.filter(({ description = '' }) => description !== '').length;
+    }
+    for (const member of Object.values(value)) visit(member);
+  };
+  visit(document);
+  return count;
+}

@@ -92,9 +92,10 @@ const CREATED = '$response.body#/domain';
 
 function queryParameters(query: z.ZodObject | undefined): JsonObject[] {
   const { properties = {} } = query ? jsonSchema(query, 'input') : {};
-  return Object.entries(properties as Record<string, JsonObject>).map(([name, schema]) => ({
+  return Object.entries(properties as Record<string, JsonObject>).map(([name, { description, ...schema }]) => ({
     name,
     in: 'query',
+    description,
     schema,
   }));
 }

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { TLS_VERSIONS, TUNNEL_PROTOCOLS } from '../connectors/connector.ts';
+import { EndpointOptions, TLS_VERSIONS, TUNNEL_PROTOCOLS } from '../connectors/connector.ts';
 import { SHOWN_STATES, TunnelChange, TunnelRequest } from '../tunnels/tunnel.ts';
 import { UPSTREAM_STATES } from '../upstreams/upstream-health.ts';
 import { querySchema, type Route } from './routes.ts';
@@ -34,43 +34,62 @@ export interface Operation extends Route {
 
 export type Operations = Readonly<Record<string, Operation>>;
 
+/** An option in an answer, where it is left out when it was not sent. */
+function asSent<T extends z.ZodType>(option: keyof EndpointOptions, schema: T) {
+  return schema.optional().describe(EndpointOptions.shape[option].description ?? '');
+}
+
 const TunnelMembers = z.object({
-  url: z.string(),
-  protocol: z.string(),
-  forwards_to: z.string(),
-  domain: z.string(),
-  // As they were sent.
-  binding: z.enum(['public', 'internal']).optional(),
-  app_protocol: z.enum(['http1', 'http2']).optional(),
-  pooling: z.literal(true).optional(),
-  metadata: z.string().optional(),
-  proxy_proto: z.enum(['1', '2']).optional(),
-  max_connections: z.int().optional(),
-  response_timeout: z.string().optional(),
-  host_header: z.string().optional(),
-  rewrite_redirects: z.boolean().optional(),
-  upstream_tls_verify: z.boolean().optional(),
-  upstream_tls_ca_file: z.string().optional(),
-  upstream_tls_server_name: z.string().optional(),
-  upstream_tls_min_version: z.enum(TLS_VERSIONS).optional(),
+  url: z.string().describe('Where clients reach the tunnel.'),
+  protocol: z.string().describe('`http`, `tcp` or `tls`.'),
+  forwards_to: z.string().describe('The upstream, in canonical form.'),
+  domain: z.string().describe('The hostname of the tunnel, for tcp `host:port`; it stays the same after a restart.'),
+  binding: asSent('binding', z.enum(['public', 'internal'])),
+  app_protocol: asSent('app_protocol', z.enum(['http1', 'http2'])),
+  pooling: asSent('pooling', z.literal(true)),
+  metadata: asSent('metadata', z.string()),
+  proxy_proto: asSent('proxy_proto', z.enum(['1', '2'])),
+  max_connections: asSent('max_connections', z.int()),
+  response_timeout: asSent('response_timeout', z.string()),
+  host_header: asSent('host_header', z.string()),
+  rewrite_redirects: asSent('rewrite_redirects', z.boolean()),
+  upstream_tls_verify: asSent('upstream_tls_verify', z.boolean()),
+  upstream_tls_ca_file: asSent('upstream_tls_ca_file', z.string()),
+  upstream_tls_server_name: asSent('upstream_tls_server_name', z.string()),
+  upstream_tls_min_version: asSent('upstream_tls_min_version', z.enum(TLS_VERSIONS)),
 });
 
 /** A tunnel in the answer to the request that created it; its policy as it was sent. */
 export const CreatedTunnel = TunnelMembers.extend({
-  policy: z.record(z.string(), z.unknown()).nullable(),
+  policy: z
+    .record(z.string(), z.unknown())
+    .nullable()
+    .describe('The traffic policy as it was sent; null: the default policies apply.'),
   notice: z
     .string()
     .optional()
-    .meta({ description: 'Why the domain is not the one that was asked for, or why the upstream will not work.' }),
+    .describe('Why the domain is not the one that was asked for, or why the upstream will not work.'),
 });
 export type CreatedTunnel = z.infer<typeof CreatedTunnel>;
 
 /** Whether the upstream accepts connections, as of the last connection of a client or a check. */
 const UpstreamReport = z.object({
-  state: z.enum(UPSTREAM_STATES),
-  since: z.iso.datetime().nullable(),
-  checked_at: z.iso.datetime().nullable(),
-  reason: z.string().nullable(),
+  state: z
+    .enum(UPSTREAM_STATES)
+    .describe(
+      '`refused`: nothing listens there; `wrong_protocol`: it does not speak HTTP/1.1, or its response was invalid; `hangs`: it does not close connections that clients have left; `unknown`: not checked yet.',
+    ),
+  since: z.iso.datetime().nullable().describe('When it changed to this state; null while it is not known.'),
+  checked_at: z.iso
+    .datetime()
+    .nullable()
+    .describe("The time of the last connection, a client's or a check; null before the first."),
+  reason: z
+    .string()
+    .nullable()
+    .describe(
+      'Why that connection failed, what the upstream speaks instead, or what was wrong with its response; null otherwise.',
+    ),
 });
 
 /**
@@ -79,31 +98,43 @@ const UpstreamReport = z.object({
  */
 const TrafficReport = z
   .object({
-    connections: Count.nullable(),
-    requests: Count,
-    bytes_in: Count,
-    bytes_out: Count,
-    last_at: z.iso.datetime().nullable(),
+    connections: Count.nullable().describe('Connections to the upstream; null where only the gateway counts.'),
+    requests: Count.describe('HTTP requests; for tcp and tls, connections.'),
+    bytes_in: Count.describe('Bytes from clients.'),
+    bytes_out: Count.describe('Bytes to clients.'),
+    last_at: z.iso.datetime().nullable().describe('The time of the last traffic; null before the first.'),
   })
   .nullable();
 
 /** A tunnel in a list: its policy is the one in force, as a JSON string. */
 export const ListedTunnel = TunnelMembers.extend({
-  url_part: z.string(),
-  policy: z.string(),
-  status: z.enum(SHOWN_STATES),
-  since: z.iso.datetime(),
-  last_error: LastError,
-  policy_warnings: z.array(z.string()).optional().meta({
-    description:
+  url_part: z.string().describe('What names the tunnel in paths: the first label of its URL where that is enough.'),
+  policy: z.string().describe('The policy in force, as a JSON string.'),
+  status: z
+    .enum(SHOWN_STATES)
+    .describe(
+      '`degraded`: online, but the upstream does not work; `connecting`: not bound yet in this session; `offline`: the session is lost; `failed`: the gateway has refused it, and the agent retries.',
+    ),
+  since: z.iso.datetime().describe('When it changed to this status.'),
+  last_error: LastError.describe(
+    "Why the last attempt failed, or what is wrong with a degraded tunnel's upstream; null otherwise.",
+  ),
+  policy_warnings: z
+    .array(z.string())
+    .optional()
+    .describe(
       'What is valid in its policy but probably a mistake; with the embedded gateway and the native connector.',
-  }),
-  upstream: UpstreamReport,
-  traffic: TrafficReport,
+    ),
+  upstream: UpstreamReport.describe('Whether the upstream accepts connections.'),
+  traffic: TrafficReport.describe(
+    'What has passed since the start of the agent; null when connections bypass it and nobody else counts them.',
+  ),
 });
 export type ListedTunnel = z.infer<typeof ListedTunnel>;
 
-export const TunnelDetail = ListedTunnel.extend({ created_at: z.string() });
+export const TunnelDetail = ListedTunnel.extend({
+  created_at: z.string().describe('When it was created. RFC 3339, UTC.'),
+});
 export type TunnelDetail = z.infer<typeof TunnelDetail>;
 
 export const TUNNEL_OPERATIONS = {
@@ -111,7 +142,7 @@ export const TUNNEL_OPERATIONS = {
     method: 'get',
     path: '/tunnels',
     summary: 'List the tunnels, in order of creation',
-    query: querySchema({ protocol: z.enum(TUNNEL_PROTOCOLS).optional() }),
+    query: querySchema({ protocol: z.enum(TUNNEL_PROTOCOLS).optional().describe('Only tunnels of this protocol.') }),
     answer: z.array(ListedTunnel),
   },
   startTunnel: {
@@ -157,28 +188,32 @@ export const TUNNEL_OPERATIONS = {
 const MAX_SHARE_S = 90 * 86_400;
 
 const ShareLinkRequest = z.strictObject({
-  expires_in: z.int().min(1).max(MAX_SHARE_S).meta({ description: 'Seconds until it ends.' }),
-  max_uses: z.int().min(1).max(1_000_000).optional().meta({ description: 'Browsers that can open it; default: any.' }),
-  description: z.string().max(255).optional(),
+  expires_in: z.int().min(1).max(MAX_SHARE_S).describe('Seconds until it ends.'),
+  max_uses: z.int().min(1).max(1_000_000).optional().describe('Browsers that can open it; default: any.'),
+  description: z.string().max(255).optional().describe('Whom it is for, at most 255 characters.'),
   protect: z
     .boolean()
     .default(false)
-    .meta({ description: "Whether to change the tunnel's policy first if it takes no share links." }),
+    .describe("Whether to change the tunnel's policy first if it takes no share links."),
 });
 export type ShareLinkRequest = z.output<typeof ShareLinkRequest>;
 
 /** Lets browsers in at a tunnel; the gateway keeps it. */
 export const ShareLink = z.object({
-  id: z.string(),
-  url: z.string(),
-  link: z.string().nullable().meta({ description: 'Only in the answer to its creation.' }),
-  created_at: z.string(),
-  expires_at: z.string(),
-  max_uses: z.int().nullable(),
-  uses: z.int(),
-  last_used_at: z.string().nullable(),
-  description: z.string().nullable(),
-  created_by: z.string(),
+  id: z.string().describe('Its id at the gateway.'),
+  url: z.string().describe('The URL of the tunnel that it opens.'),
+  link: z.string().nullable().describe('The link itself: only in the answer to its creation, null afterwards.'),
+  created_at: z.string().describe('When it was created. RFC 3339, UTC.'),
+  expires_at: z.string().describe('When it ends. RFC 3339, UTC.'),
+  max_uses: z.int().nullable().describe('How many browsers can open it; null: any number.'),
+  uses: z.int().describe('How many browsers have opened it.'),
+  last_used_at: z.string().nullable().describe('When a browser last opened it; null: never.'),
+  description: z.string().nullable().describe('Whom it is for; null when nobody said.'),
+  created_by: z
+    .string()
+    .describe(
+      "Who made it: the id of an authtoken, an API key or a person, or `gateway` for a command on the gateway's machine.",
+    ),
 });
 export type ShareLink = z.infer<typeof ShareLink>;
 
@@ -213,7 +248,7 @@ export const LIVENESS_OPERATIONS = {
     method: 'get',
     path: '/healthz',
     summary: 'Check that the process answers',
-    answer: z.object({ status: z.literal('alive') }),
+    answer: z.object({ status: z.literal('alive').describe('The process answers.') }),
   },
 } as const satisfies Operations;
 
@@ -222,7 +257,7 @@ export const HEALTH_OPERATIONS = {
     method: 'get',
     path: '/readyz',
     summary: 'Check that the session and all tunnels are online',
-    answer: z.object({ status: z.literal('ready') }),
+    answer: z.object({ status: z.literal('ready').describe('The session and all tunnels are online.') }),
     errors: [503],
   },
   getStatus: { method: 'get', path: '/status', summary: 'Show the status of the agent', answer: StatusReport },

@@ -32,37 +32,53 @@ export interface HealthSource {
 }
 
 /** Why something failed: the gateway's or the agent's code, if there is one, and a message. */
-export const LastError = z.object({ code: z.string().nullable(), message: z.string() }).nullable();
+export const LastError = z
+  .object({
+    code: z.string().nullable().describe("The gateway's or the agent's error code; null without one."),
+    message: z.string().describe('What failed, for people.'),
+  })
+  .nullable();
 
 export const Count = z.int().nonnegative();
 
 export const StatusReport = z.object({
-  version: z.string(),
-  uptime_seconds: Count,
-  session: z.object({
-    state: z.enum(SESSION_STATES),
-    since: z.iso.datetime(),
-    gateway: z.string(),
-    /** Where the device has a second session; left out: nowhere. */
-    second_gateway: z.string().optional(),
-    reconnects: Count,
-    last_error: LastError,
-  }),
-  tunnels: z.object({
-    total: Count,
-    online: Count,
-    degraded: Count,
-    connecting: Count,
-    offline: Count,
-    failed: Count,
-  }),
-  /** The agent's own domain; null without one. */
+  version: z.string().describe('The version of device-agent.'),
+  uptime_seconds: Count.describe('Seconds since the start of the agent.'),
+  session: z
+    .object({
+      state: z.enum(SESSION_STATES).describe('Whether the agent is connected to its gateway.'),
+      since: z.iso.datetime().describe('When it changed to this state.'),
+      gateway: z.string().describe('The address of the gateway, `host:port`.'),
+      second_gateway: z.string().optional().describe('Where the device has a second session; left out: nowhere.'),
+      reconnects: Count.describe('How often the session was established again since the start.'),
+      last_error: LastError.describe('Why the last attempt to connect failed, or the session ended; null without.'),
+    })
+    .describe('The connection to the gateway.'),
+  tunnels: z
+    .object({
+      total: Count.describe('All tunnels.'),
+      online: Count.describe('Those that clients can use.'),
+      degraded: Count.describe('Those that are online, but whose upstream accepts no connections.'),
+      connecting: Count.describe('Those that are not bound yet in this session.'),
+      offline: Count.describe('Those whose session is lost.'),
+      failed: Count.describe('Those that the gateway has refused; the agent retries.'),
+    })
+    .describe('How many tunnels are in which state.'),
   remote_api: z
-    .object({ url: z.string(), status: z.enum(TUNNEL_STATES), since: z.iso.datetime(), last_error: LastError })
-    .nullable(),
-  /** `last_error`: why the last change of a tunnel could not be saved; null when it was. */
-  storage: z.object({ last_error: LastError }),
-  addresses: z.record(z.string(), z.string().nullable()),
+    .object({
+      url: z.string().describe('Where this API can be reached from anywhere, with the API token.'),
+      status: z.enum(TUNNEL_STATES).describe("The state of the agent's own domain, as of a tunnel."),
+      since: z.iso.datetime().describe('When it changed to this state.'),
+      last_error: LastError.describe('Why the last attempt failed; null while it is online.'),
+    })
+    .nullable()
+    .describe("The agent's own domain; null without one."),
+  storage: z
+    .object({ last_error: LastError.describe('Why the last change of a tunnel could not be saved; null when it was.') })
+    .describe('Whether changes reach the disk.'),
+  addresses: z
+    .record(z.string(), z.string().nullable())
+    .describe('Addresses and files of the agent and its gateway by name, such as `api`; null: not known, or not open.'),
 });
 export type StatusReport = z.infer<typeof StatusReport>;
 

@@ -17,24 +17,21 @@ const PROXY_VERSIONS = { '1': '1', '2': '2' } as const;
 export const UpstreamOptions = z.object({
   max_connections: UpstreamConfig.shape.max_connections
     .nullish()
-    .meta({ description: 'Connections to the upstream of an http tunnel at a time; further requests wait for one.' })
     .transform(set)
-    .optional(),
+    .optional()
+    .describe('Connections to the upstream of an http tunnel at a time; further requests wait for one.'),
   host_header: UpstreamConfig.shape.host_header
     .nullish()
-    .meta({
-      description:
-        'The Host that the upstream of an http tunnel gets: rewrite for its own address, or a name; by default, what clients ask for.',
-    })
     .transform(set)
-    .optional(),
+    .optional()
+    .describe(
+      'The Host that the upstream of an http tunnel gets: rewrite for its own address, or a name; by default, what clients ask for.',
+    ),
   rewrite_redirects: UpstreamConfig.shape.rewrite_redirects
     .nullish()
-    .meta({
-      description: 'Whether redirects of an http upstream to its own address lead to the tunnel; true by default.',
-    })
     .transform(set)
-    .optional(),
+    .optional()
+    .describe('Whether redirects of an http upstream to its own address lead to the tunnel; true by default.'),
   response_timeout: z
     .string({ error: 'must be a duration such as 90s, 10m or 1h' })
     .superRefine((text, context) => {
@@ -42,12 +39,9 @@ export const UpstreamOptions = z.object({
       for (const { message } of error?.issues ?? []) context.addIssue({ code: 'custom', message });
     })
     .nullish()
-    .meta({
-      description:
-        'How long the upstream of an http tunnel may take to begin its response, such as 10m; 5m by default.',
-    })
     .transform(set)
-    .optional(),
+    .optional()
+    .describe('How long the upstream of an http tunnel may take to begin its response, such as 10m; 5m by default.'),
 });
 export type UpstreamOptions = z.output<typeof UpstreamOptions>;
 
@@ -60,42 +54,38 @@ export const UpstreamTls = z.object({
   upstream_tls_verify: z
     .boolean({ error: 'must be true or false' })
     .nullish()
-    .meta({
-      description:
-        'Whether the certificate of an https upstream is verified; by default, as AGENT_VERIFY_UPSTREAM_TLS says.',
-    })
     .transform(set)
-    .optional(),
+    .optional()
+    .describe(
+      'Whether the certificate of an https upstream is verified; by default, as AGENT_VERIFY_UPSTREAM_TLS says.',
+    ),
   upstream_tls_ca_file: z
     .string({ error: 'must be an absolute path' })
     .refine((path) => isAbsolute(path) && !/\p{Cc}/u.test(path) && path.length <= 4096, 'must be an absolute path')
     .nullish()
-    .meta({
-      description:
-        'File on this device with the CA certificates, as PEM, that an https upstream is verified with, instead of the usual ones.',
-    })
     .transform(set)
-    .optional(),
+    .optional()
+    .describe(
+      'File on this device with the CA certificates, as PEM, that an https upstream is verified with, instead of the usual ones.',
+    ),
   upstream_tls_server_name: z
     .string({ error: 'must be a hostname or an IP address' })
     .max(253, 'must be a hostname or an IP address')
     .regex(/^(?:[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|[0-9a-f:]*:[0-9a-f:.]*)$/i, 'must be a hostname or an IP address')
     .nullish()
-    .meta({
-      description:
-        "The name that an https upstream is asked for and that its certificate must have; by default, the upstream's host.",
-    })
     .transform(set)
-    .optional(),
+    .optional()
+    .describe(
+      "The name that an https upstream is asked for and that its certificate must have; by default, the upstream's host.",
+    ),
   upstream_tls_min_version: z
     .enum(TLS_VERSIONS, { error: `must be one of ${TLS_VERSIONS.join(', ')}` })
     .nullish()
-    .meta({
-      description:
-        'The lowest version of TLS that an https upstream may speak; 1.2 by default. 1.0 and 1.1 also allow the ciphers, keys and handshakes of old devices, and are weak.',
-    })
     .transform(set)
-    .optional(),
+    .optional()
+    .describe(
+      'The lowest version of TLS that an https upstream may speak; 1.2 by default. 1.0 and 1.1 also allow the ciphers, keys and handshakes of old devices, and are weak.',
+    ),
 });
 export type UpstreamTls = z.output<typeof UpstreamTls>;
 export const UPSTREAM_TLS = Object.keys(UpstreamTls.shape) as readonly (keyof UpstreamTls)[];
@@ -124,36 +114,34 @@ export const EndpointOptions = z.object({
   binding: z
     .enum(['public', 'internal'], { error: 'must be public or internal' })
     .nullish()
-    .meta({
-      description: 'internal: reached only by policies of other tunnels; needs a domain below .internal.',
-    })
     .transform(set)
-    .optional(),
+    .optional()
+    .describe('internal: reached only by policies of other tunnels; needs a domain below .internal.'),
   app_protocol: z
     .enum(['http1', 'http2'], { error: 'must be http1 or http2' })
     .nullish()
-    .meta({ description: 'What the upstream of an http tunnel speaks; http2 from the first byte, as for gRPC.' })
     .transform(set)
-    .optional(),
+    .optional()
+    .describe('What the upstream of an http tunnel speaks; http2 from the first byte, as for gRPC.'),
   pooling: z
     .boolean({ error: 'must be true or false' })
     .nullish()
-    .meta({ description: 'Shares the URL in turns with tunnels of other agents that also ask for it.' })
     .transform((pooling) => set(pooling || null))
-    .optional(),
+    .optional()
+    .describe('Shares the URL in turns with tunnels of other agents that also ask for it.'),
   metadata: z
     .string({ error: 'must be text' })
     .refine((text) => Buffer.byteLength(text) <= MAX_METADATA, `is longer than ${MAX_METADATA} bytes`)
     .nullish()
-    .meta({ description: `Text for programs, which the gateway lists; at most ${MAX_METADATA} bytes of UTF-8.` })
     .transform(set)
-    .optional(),
+    .optional()
+    .describe(`Text for programs, which the gateway lists; at most ${MAX_METADATA} bytes of UTF-8.`),
   proxy_proto: z
     .union([z.enum(['1', '2']), z.literal([1, 2])], { error: 'must be 1 or 2' })
     .nullish()
-    .meta({ description: 'Version of the PROXY header that starts each connection to the upstream.' })
     .transform((version) => set(version && PROXY_VERSIONS[version]))
-    .optional(),
+    .optional()
+    .describe('Version of the PROXY header that starts each connection to the upstream.'),
   ...ChangeableOptions.shape,
 });
 export type EndpointOptions = z.output<typeof EndpointOptions>;

@@ -13,28 +13,37 @@ const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
 const MAX_HEADERS = 200;
 
 const Header = z.strictObject({
-  name: z.string().max(256).regex(TOKEN, 'must be the name of a header'),
+  name: z
+    .string()
+    .max(256)
+    .regex(TOKEN, 'must be the name of a header')
+    .describe('The name of the header, in any case.'),
   value: z
     .string()
     .max(65_536)
-    .refine((value) => !/[\r\n\0]/.test(value), 'must be one line'),
+    .refine((value) => !/[\r\n\0]/.test(value), 'must be one line')
+    .describe('One line. What is still masked stands for the captured value.'),
 });
 
-const Body = z.union([z.strictObject({ text: z.string() }), z.strictObject({ base64: z.base64() })], {
-  error: 'must be {"text": "…"}, {"base64": "…"} or null',
-});
+const Body = z.union(
+  [
+    z.strictObject({ text: z.string().describe('The body as text, which is sent as UTF-8.') }),
+    z.strictObject({ base64: z.base64().describe('The bytes of the body, in base64.') }),
+  ],
+  { error: 'must be {"text": "…"}, {"base64": "…"} or null' },
+);
 
 /** Body of `POST …/requests/{id}/replay`: what to change. */
 export const ReplayRequest = z.strictObject({
-  method: z.string().max(64).regex(TOKEN, 'must be a method of HTTP').optional(),
+  method: z.string().max(64).regex(TOKEN, 'must be a method of HTTP').optional().describe('Replaces the method.'),
   path: z
     .string()
     .max(65_536)
     .regex(/^\/[\x21-\x7e]*$/, 'must begin with / and be percent-encoded')
-    .meta({ description: 'Path and query.' })
-    .optional(),
-  headers: z.array(Header).max(MAX_HEADERS).meta({ description: 'Replaces all headers.' }).optional(),
-  body: Body.nullable().meta({ description: 'Null: no body.' }).optional(),
+    .optional()
+    .describe('Replaces path and query.'),
+  headers: z.array(Header).max(MAX_HEADERS).optional().describe('Replaces all headers.'),
+  body: Body.nullable().optional().describe('Replaces the body; null: no body.'),
 });
 export type ReplayRequest = z.infer<typeof ReplayRequest>;
 

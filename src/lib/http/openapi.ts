@@ -4,10 +4,10 @@ export type JsonObject = Record<string, unknown>;
 
 /** Body of every error. */
 export const ErrorBody = z.object({
-  error_code: z.string(),
-  status_code: z.int(),
-  msg: z.string(),
-  details: z.record(z.string(), z.string()),
+  error_code: z.string().describe('The code of the error, which programs can match on.'),
+  status_code: z.int().describe('The status of the response again.'),
+  msg: z.string().describe('What went wrong and what to do, for people.'),
+  details: z.record(z.string(), z.string()).describe('More about it by name, such as each member that is not valid.'),
 });
 
 /** A response that refers to the document's schema `Error`. */

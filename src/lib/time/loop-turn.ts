@@ -1,4 +1,4 @@
-import { processorNow } from './clock.ts';
+import { ProcessorSpan } from './clock.ts';
 
 /** Milliseconds of processor time for which work waits at most while connections arrive. */
 const ARRIVALS_MS = 5;
@@ -10,8 +10,8 @@ let time = 0;
 let arrivedIn = -2;
 /** The last turn that had time for work. */
 let workedIn = -1;
-/** Since when work has been waiting, in milliseconds of processor time; null when it has not. */
-let waitsSince: number | null = null;
+/** Since work has been waiting; null when it has not. */
+let waiting: ProcessorSpan | null = null;
 
 function enter(): void {
   isCurrent = true;
@@ -61,12 +61,11 @@ export function hasTimeForWork(): boolean {
   if (workedIn === currentTurn()) return true;
   // A turn's end may come before what the event loop still does in it.
   if (arrivedIn >= turn - 1) {
-    const now = processorNow();
-    waitsSince ??= now;
-    if (now - waitsSince < ARRIVALS_MS) return false;
+    waiting ??= new ProcessorSpan();
+    if (!waiting.hasTaken(ARRIVALS_MS)) return false;
   }
   workedIn = turn;
-  waitsSince = null;
+  waiting = null;
   return true;
 }
 
@@ -127,7 +126,7 @@ function* tasksOfTurn(): Generator<undefined> {
 }
 
 function* runSome(tasks: Map<string, Set<Task>>): Generator<undefined> {
-  const end = processorNow() + TURN_MS;
+  const span = new ProcessorSpan();
   for (let round = 0; round < TASKS_PER_TURN && tasks.size > 0; round++) {
     for (const owner of [...tasks.keys()]) {
       const own = tasks.get(owner) ?? new Set();
@@ -139,7 +138,7 @@ function* runSome(tasks: Map<string, Set<Task>>): Generator<undefined> {
       task?.();
       if (tasks.size === 0) return;
       yield;
-      if (processorNow() >= end) return;
+      if (span.hasTaken(TURN_MS)) return;
     }
   }
 }

@@ -18,16 +18,18 @@ const headerValue = z
 
 const responseMembers = {
   ...annotations(6503, 6504),
-  body: text(MAX_BODY, 6516).optional(),
+  body: text(MAX_BODY, 6516, 'The body of the response; empty by default.').optional(),
   headers: z
     .record(headerName, headerValue)
     .refine((headers) => Object.keys(headers).length <= MAX_HEADERS, `has more than ${MAX_HEADERS} headers`)
-    .optional(),
+    .optional()
+    .describe(`Headers of the response, at most ${MAX_HEADERS}. Replaces all of them.`),
   status_code: z
     .int()
     .min(200, refused(6517, 'must be a status from 200 to 599'))
     .max(599, refused(6517, 'must be a status from 200 to 599'))
-    .optional(),
+    .optional()
+    .describe('The status of the response, from 200 to 599. Default: 200.'),
 };
 
 /** Defaults: an empty body and status 200. */
@@ -44,9 +46,11 @@ export interface HttpResponseBackendUpdate extends HttpResponseBackendCreate {}
 export const HttpResponseBackend = z.object({
   ...COMMON_ANSWER,
   ...ANNOTATIONS_ANSWER,
-  body: z.string().default(''),
-  headers: orNull(z.record(z.string(), z.string())),
-  status_code: z.int().default(200),
+  body: z.string().default('').describe('The body of the response.'),
+  headers: orNull(z.record(z.string(), z.string())).describe(
+    'Headers of the response, with names in lower case; null when never set.',
+  ),
+  status_code: z.int().default(200).describe('The status of the response.'),
 });
 export interface HttpResponseBackend extends z.output<typeof HttpResponseBackend> {
   /** Names in lower case; null when never set. */
@@ -81,12 +85,15 @@ const value = z
   .refine(isShort, refused(6510, 'the value is longer than 255 bytes'))
   .refine((text) => !text.includes('='), refused(6531, 'the value must not contain ='));
 
+const GROUP_LABELS = 'A tunnel with all of these labels belongs to the group.';
+
 const groupMembers = {
   ...annotations(6503, 6504),
   labels: z
     .record(key, value)
     .refine((labels) => Object.keys(labels).length <= MAX_LABELS, refused(6508, `more than ${MAX_LABELS} labels`))
-    .optional(),
+    .optional()
+    .describe(`${GROUP_LABELS} Replaces the whole map; at most ${MAX_LABELS}.`),
 };
 
 export const TunnelGroupBackendCreate = body(groupMembers);
@@ -103,8 +110,8 @@ export interface TunnelGroupBackendUpdate extends TunnelGroupBackendCreate {}
 export const TunnelGroupBackend = z.object({
   ...COMMON_ANSWER,
   ...ANNOTATIONS_ANSWER,
-  labels: z.record(z.string(), z.string()).default({}),
-  tunnels: z.array(Ref).default([]),
+  labels: z.record(z.string(), z.string()).default({}).describe(GROUP_LABELS),
+  tunnels: z.array(Ref).default([]).describe('The online tunnels that belong to the group now.'),
 });
 export interface TunnelGroupBackend extends z.output<typeof TunnelGroupBackend> {
   tunnels: Ref[];

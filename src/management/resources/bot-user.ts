@@ -3,10 +3,11 @@ import { body, COMMON_ANSWER, text, UNKNOWN_ID } from './resource.ts';
 
 const NAME_TOO_LONG = 4110;
 
-export const BotUserCreate = body({
-  name: text(255, NAME_TOO_LONG).default(''),
-  active: z.boolean().default(true),
-});
+const NAME = 'For people; it need not be unique.';
+const name = text(255, NAME_TOO_LONG, NAME);
+const active = z.boolean().describe('While false, its authtokens and API keys are rejected.');
+
+export const BotUserCreate = body({ name: name.default(''), active: active.default(true) });
 export interface BotUserCreate extends z.input<typeof BotUserCreate> {
   /** Optional and not unique. Default: `""`. */
   name?: string | undefined;
@@ -14,14 +15,11 @@ export interface BotUserCreate extends z.input<typeof BotUserCreate> {
   active?: boolean | undefined;
 }
 
-export const BotUserUpdate = body({
-  name: text(255, NAME_TOO_LONG).optional(),
-  active: z.boolean().optional(),
-});
+export const BotUserUpdate = body({ name: name.optional(), active: active.optional() });
 export interface BotUserUpdate extends z.input<typeof BotUserUpdate> {}
 
 /** An identity that owns authtokens and API keys and does not belong to a person. */
-export const BotUser = z.object({ ...COMMON_ANSWER, name: z.string(), active: z.boolean() });
+export const BotUser = z.object({ ...COMMON_ANSWER, name: z.string().describe(NAME), active });
 export interface BotUser extends z.output<typeof BotUser> {
   /** While false, its authtokens and API keys are rejected. */
   active: boolean;

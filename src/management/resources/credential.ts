@@ -4,6 +4,9 @@ import { refused } from './refusal.ts';
 import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, idOf, orNull, UNKNOWN_ID } from './resource.ts';
 
 const MAX_RULES = 100;
+const ACL = 'The ACL: what it may bind, for example `bind:*.sitea.example.com`. Empty: no restriction.';
+const OWNED_BY = 'The bot user that owns it; null without one.';
+const OWNER = 'A bot user. It cannot be changed later.';
 
 /** Owners of authtokens: people, and bot users under either name. */
 export const ownerId = idOf(['usr_', 'bot_', 'service_'], 243);
@@ -18,12 +21,13 @@ const acl = z
         refused(600, 'must be * or bind: with a hostname, host:port or key=value'),
       ),
   )
-  .max(MAX_RULES);
+  .max(MAX_RULES)
+  .describe(`${ACL} At most ${MAX_RULES} rules.`);
 
 export const CredentialCreate = body({
   ...annotations(604, 605),
   acl: acl.default([]),
-  owner_id: ownerId.optional(),
+  owner_id: ownerId.optional().describe(OWNER),
 });
 export interface CredentialCreate extends z.input<typeof CredentialCreate> {
   /** The ACL: what it may bind, for example `bind:*.sitea.example.com`. Empty: no restriction. */
@@ -39,9 +43,9 @@ export interface CredentialUpdate extends z.input<typeof CredentialUpdate> {}
 export const Credential = z.object({
   ...COMMON_ANSWER,
   ...ANNOTATIONS_ANSWER,
-  token: orNull(z.string()),
-  acl: z.array(z.string()).nullable().default([]),
-  owner_id: orNull(z.string()),
+  token: orNull(z.string()).describe('The authtoken itself: only in the response to its creation, null afterwards.'),
+  acl: z.array(z.string()).nullable().default([]).describe(ACL),
+  owner_id: orNull(z.string()).describe(OWNED_BY),
 });
 export interface Credential extends z.output<typeof Credential> {
   /** The authtoken itself: only in the response to its creation, null afterwards. */
@@ -61,7 +65,10 @@ export const credentials = {
   answer: Credential,
 };
 
-export const ApiKeyCreate = body({ ...annotations(604, 605), owner_id: ownerId.optional() });
+export const ApiKeyCreate = body({
+  ...annotations(604, 605),
+  owner_id: ownerId.optional().describe(OWNER),
+});
 export interface ApiKeyCreate extends z.input<typeof ApiKeyCreate> {
   /** A bot user. It cannot be changed later. */
   owner_id?: string | undefined;
@@ -73,8 +80,8 @@ export interface ApiKeyUpdate extends z.input<typeof ApiKeyUpdate> {}
 export const ApiKey = z.object({
   ...COMMON_ANSWER,
   ...ANNOTATIONS_ANSWER,
-  token: orNull(z.string()),
-  owner_id: orNull(z.string()),
+  token: orNull(z.string()).describe('The key itself: only in the response to its creation, null afterwards.'),
+  owner_id: orNull(z.string()).describe(OWNED_BY),
 });
 export interface ApiKey extends z.output<typeof ApiKey> {
   /** The key itself: only in the response to its creation, null afterwards. */

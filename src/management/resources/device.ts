@@ -1,7 +1,17 @@
 import { z } from 'zod';
 import { deviceLabels } from './enrolment.ts';
 import { type Refusal, WRONG_VALUE } from './refusal.ts';
-import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, orNull, parsed, Ref, UNKNOWN_ID } from './resource.ts';
+import {
+  ANNOTATIONS_ANSWER,
+  annotations,
+  body,
+  COMMON_ANSWER,
+  orNull,
+  parsed,
+  Ref,
+  UNKNOWN_ID,
+  UTC,
+} from './resource.ts';
 
 /** Leaves room for a label before it: `camera-<name>` is one label of at most 63 characters. */
 export const LONGEST_NAME = 40;
@@ -39,16 +49,24 @@ function parseLabel(text: string): string | Refusal {
   return { code: WRONG_VALUE, text: 'must be letters, digits and single hyphens between them, at most 63 characters' };
 }
 
+const OWN_NAMES_ONLY = 'Whether it gets no further names directly below the site by asking for them.';
+const INTERNAL_NAMES = 'Whether it may also bind internal endpoints at `*-<name>.<site>.internal`.';
+
 export const DeviceUpdate = body({
   ...annotations(),
-  name: parsed(parseName, WRONG_VALUE, /^[A-Za-z0-9]+(-[A-Za-z0-9]+)*$/).optional(),
-  labels: deviceLabels.optional(),
+  name: parsed(parseName, WRONG_VALUE, /^[A-Za-z0-9]+(-[A-Za-z0-9]+)*$/)
+    .optional()
+    .describe('A new name; the device takes it when it joins again, and keeps its old names until then.'),
+  labels: deviceLabels.optional().describe('Replaces all labels.'),
   plain_names: z
     .array(parsed(parseLabel, WRONG_VALUE, LABEL))
     .max(MAX_PLAIN_NAMES)
-    .optional(),
-  own_names_only: z.boolean().optional(),
-  internal_names: z.boolean().optional(),
+    .optional()
+    .describe(
+      'Replaces the labels of its names directly below the site. The device does not get those left out again, but others can.',
+    ),
+  own_names_only: z.boolean().optional().describe(OWN_NAMES_ONLY),
+  internal_names: z.boolean().optional().describe(INTERNAL_NAMES),
 });
 export interface DeviceUpdate extends z.input<typeof DeviceUpdate> {
   /** A new name; the device takes it when it joins again, and keeps its old names until then. */
@@ -66,33 +84,57 @@ export interface DeviceUpdate extends z.input<typeof DeviceUpdate> {
   internal_names?: boolean | undefined;
 }
 
-const DeviceTunnel = z.object({ public_url: orNull(z.string()), forwards_to: z.string(), started_at: z.string() });
+const DeviceTunnel = z.object({
+  public_url: orNull(z.string()).describe(
+    'The URL of the tunnel; null for a labelled tunnel, which has none of its own.',
+  ),
+  forwards_to: z.string().describe('The upstream, as the agent names it.'),
+  started_at: z.string().describe(`Since when it is online. ${UTC}`),
+});
 
-const DeviceEvent = z.object({ at: z.string(), what: z.string(), by: z.string() });
+const DeviceEvent = z.object({
+  at: z.string().describe(`When it happened. ${UTC}`),
+  what: z
+    .string()
+    .describe(
+      'What happened: `requested`, `approved`, `enrolled`, `joined again`, `renewed`, `renamed`, `rotated` or `revoked`.',
+    ),
+  by: z.string().describe('The address of the device, or the id of the API key.'),
+});
 
 /** A device that has joined with an enrolment key. */
 export const Device = z.object({
   ...COMMON_ANSWER,
   ...ANNOTATIONS_ANSWER,
-  name: z.string(),
-  site: z.string(),
-  domain: z.string(),
-  status: z.enum(['pending', 'enrolled', 'revoked']),
-  labels: z.record(z.string(), z.string()),
-  plain_names: z.array(z.string()),
-  own_names_only: z.boolean(),
-  internal_names: z.boolean(),
-  tcp_ports: orNull(z.string()),
-  owner_id: z.string(),
-  enrolment_key: orNull(Ref),
-  credential: orNull(Ref),
-  rotation_pending: z.boolean(),
-  online_since: orNull(z.string()),
-  last_seen_at: orNull(z.string()),
-  ip: orNull(z.string()),
-  agent_version: orNull(z.string()),
-  tunnels: z.array(DeviceTunnel),
-  history: z.array(DeviceEvent),
+  name: z.string().describe('The name of the device, unique at its site.'),
+  site: z.string().describe('The domain of the site, without the wildcard.'),
+  domain: z.string().describe('Where its API is reachable: `agent-<name>.<site>`.'),
+  status: z
+    .enum(['pending', 'enrolled', 'revoked'])
+    .describe('`pending`: waits for an approval; `revoked`: has lost its authtoken for good.'),
+  labels: z.record(z.string(), z.string()).describe('Labels that operators have given it.'),
+  plain_names: z
+    .array(z.string())
+    .describe('The labels of its names directly below the site, such as `camera` for `camera.<site>`.'),
+  own_names_only: z.boolean().describe(OWN_NAMES_ONLY),
+  internal_names: z.boolean().describe(INTERNAL_NAMES),
+  tcp_ports: orNull(z.string()).describe('TCP ports that it may bind, for example `20000-20099`; null: none.'),
+  owner_id: z.string().describe('The bot user that owns its authtoken.'),
+  enrolment_key: orNull(Ref).describe('The key with which it joined; null when that is deleted.'),
+  credential: orNull(Ref).describe('Its authtoken; null while it has none.'),
+  rotation_pending: z.boolean().describe('Whether its authtoken ended and it has not fetched another one yet.'),
+  online_since: orNull(z.string()).describe(`Since when it has a session; null while it is offline. ${UTC}`),
+  last_seen_at: orNull(z.string()).describe(
+    `When it was last online, right to 10 s, also after a crash of the gateway; null when it never was. ${UTC}`,
+  ),
+  ip: orNull(z.string()).describe('The address of its last session; null when it was never online.'),
+  agent_version: orNull(z.string()).describe(
+    'The program and version of its agent in its last session; null when it was never online.',
+  ),
+  tunnels: z.array(DeviceTunnel).describe('Tunnels that are online.'),
+  history: z
+    .array(DeviceEvent)
+    .describe('What happened to it, oldest first: when, what, and from which address or by which API key.'),
 });
 export interface Device extends z.output<typeof Device> {
   /** The domain of the site, without the wildcard. */

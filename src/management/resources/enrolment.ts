@@ -3,7 +3,17 @@ import { parsePortRange } from '../../lib/network/port-range.ts';
 import { ownerId } from './credential.ts';
 import { parseHostname } from './hostname.ts';
 import { type Refusal, refused, WRONG_VALUE } from './refusal.ts';
-import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, orNull, parsed, text, UNKNOWN_ID } from './resource.ts';
+import {
+  ANNOTATIONS_ANSWER,
+  annotations,
+  body,
+  COMMON_ANSWER,
+  orNull,
+  parsed,
+  text,
+  UNKNOWN_ID,
+  UTC,
+} from './resource.ts';
 
 const MAX_LABELS = 20;
 
@@ -39,19 +49,38 @@ function parseTime(text: string): string | Refusal {
   return `${new Date(time).toISOString().slice(0, 19)}Z`;
 }
 
-const expiry = parsed(parseTime, WRONG_VALUE, TIMESTAMP).optional();
+const expiry = parsed(parseTime, WRONG_VALUE, TIMESTAMP)
+  .optional()
+  .describe('When it ends, as an RFC 3339 timestamp. Default: never.');
+const maxUses = z
+  .int()
+  .min(1)
+  .max(1_000_000)
+  .optional()
+  .describe('How many devices can join with it. Default: any number.');
+
+const NEEDS_APPROVAL = 'Whether devices wait until they are approved.';
+const OWN_NAMES_ONLY = 'Whether its devices only get names that end in `-<name>`, and never `camera.<site>`.';
+const INTERNAL_NAMES = 'Whether its devices may also bind internal endpoints at `*-<name>.<site>.internal`.';
+const LABELS = 'Labels of its devices.';
 
 export const EnrolmentKeyCreate = body({
   ...annotations(),
-  site: parsed(parseSite, 448, /^(\*\.)?[^\s*_/:]+$/),
-  owner_id: ownerId.optional(),
-  max_uses: z.int().min(1).max(1_000_000).optional(),
+  site: parsed(parseSite, 448, /^(\*\.)?[^\s*_/:]+$/).describe(
+    'For example `*.sitea.example.com`. Its domain is reserved when it is not yet.',
+  ),
+  owner_id: ownerId
+    .optional()
+    .describe("The bot user that owns its devices' authtokens. Default: that of the site's newest key, or a new one."),
+  max_uses: maxUses,
   expires_at: expiry,
-  needs_approval: z.boolean().default(false),
-  tcp_ports: parsed(parseRange, WRONG_VALUE, /^\d{1,5}(-\d{1,5})?$/).optional(),
-  own_names_only: z.boolean().default(false),
-  internal_names: z.boolean().default(false),
-  labels: deviceLabels.default({}),
+  needs_approval: z.boolean().default(false).describe(NEEDS_APPROVAL),
+  tcp_ports: parsed(parseRange, WRONG_VALUE, /^\d{1,5}(-\d{1,5})?$/)
+    .optional()
+    .describe('TCP ports that its devices may bind, for example `20000-20099`. Default: none.'),
+  own_names_only: z.boolean().default(false).describe(OWN_NAMES_ONLY),
+  internal_names: z.boolean().default(false).describe(INTERNAL_NAMES),
+  labels: deviceLabels.default({}).describe(LABELS),
 });
 export interface EnrolmentKeyCreate extends z.input<typeof EnrolmentKeyCreate> {
   /** For example `*.sitea.example.com`. Its domain is reserved when it is not yet. */
@@ -76,9 +105,9 @@ export interface EnrolmentKeyCreate extends z.input<typeof EnrolmentKeyCreate> {
 
 export const EnrolmentKeyUpdate = body({
   ...annotations(),
-  max_uses: z.int().min(1).max(1_000_000).optional(),
+  max_uses: maxUses,
   expires_at: expiry,
-  revoked: z.literal(true).optional(),
+  revoked: z.literal(true).optional().describe('Ends it; the devices that have joined stay.'),
 });
 export interface EnrolmentKeyUpdate extends z.input<typeof EnrolmentKeyUpdate> {
   /** Ends it; the devices that have joined stay. */
@@ -89,18 +118,20 @@ export interface EnrolmentKeyUpdate extends z.input<typeof EnrolmentKeyUpdate> {
 export const EnrolmentKey = z.object({
   ...COMMON_ANSWER,
   ...ANNOTATIONS_ANSWER,
-  site: z.string(),
-  owner_id: z.string(),
-  code: orNull(z.string()),
-  max_uses: orNull(z.int()),
-  uses: z.int(),
-  expires_at: orNull(z.string()),
-  revoked_at: orNull(z.string()),
-  needs_approval: z.boolean(),
-  tcp_ports: orNull(z.string()),
-  own_names_only: z.boolean(),
-  internal_names: z.boolean(),
-  labels: z.record(z.string(), z.string()),
+  site: z.string().describe('The domain of the site, without the wildcard.'),
+  owner_id: z.string().describe("The bot user that owns its devices' authtokens."),
+  code: orNull(z.string()).describe(
+    'The code for `device-agent join`: only in the response to its creation, null afterwards.',
+  ),
+  max_uses: orNull(z.int()).describe('How many devices can join with it; null: any number.'),
+  uses: z.int().describe('How many devices have joined with it.'),
+  expires_at: orNull(z.string()).describe(`When it ends; null: never. ${UTC}`),
+  revoked_at: orNull(z.string()).describe(`When it was revoked; null while it is not. ${UTC}`),
+  needs_approval: z.boolean().describe(NEEDS_APPROVAL),
+  tcp_ports: orNull(z.string()).describe('TCP ports that its devices may bind; null: none.'),
+  own_names_only: z.boolean().describe(OWN_NAMES_ONLY),
+  internal_names: z.boolean().describe(INTERNAL_NAMES),
+  labels: z.record(z.string(), z.string()).describe(LABELS),
 });
 export interface EnrolmentKey extends z.output<typeof EnrolmentKey> {
   /** The domain of the site, without the wildcard. */
@@ -139,11 +170,18 @@ export const CA_PATH = '/ca.pem';
 const INSTALL_KEY = /^[A-Za-z0-9_-]{43}$/;
 const NO_KEY = 'must be 32 bytes in base64url';
 
+const installKey = z.string().regex(INSTALL_KEY, refused(WRONG_VALUE, NO_KEY));
+
 export const EnrolmentRequest = body({
-  install_key: z.string().regex(INSTALL_KEY, refused(WRONG_VALUE, NO_KEY)),
-  secret: text(128).optional(),
-  name: text(255).optional(),
-  keep_name: z.boolean().optional(),
+  install_key: installKey.describe(
+    'Random and secret; a device that sends the same key again is the same device and needs no secret, so that a lost answer does no harm.',
+  ),
+  secret: text(128, WRONG_VALUE, 'The secret of the enrolment key, as the code has it.').optional(),
+  name: text(255, WRONG_VALUE, 'The wanted name. A taken name gets a suffix.').optional(),
+  keep_name: z
+    .boolean()
+    .optional()
+    .describe('For a device that only wants its authtoken: it keeps the names that it had before it was renamed.'),
 });
 export interface EnrolmentRequest extends z.input<typeof EnrolmentRequest> {
   /**
@@ -160,20 +198,24 @@ export interface EnrolmentRequest extends z.input<typeof EnrolmentRequest> {
 }
 
 /** What a device sends that leaves its site. */
-export const LeaveRequest = body({ install_key: z.string().regex(INSTALL_KEY, refused(WRONG_VALUE, NO_KEY)) });
+export const LeaveRequest = body({ install_key: installKey.describe('The key with which it has joined.') });
 
 /** What a device gets when it enrols. */
 export const Enrolment = z.object({
-  status: z.enum(['pending', 'enrolled']),
-  device_id: z.string(),
-  name: z.string(),
-  site: z.string(),
-  domain: z.string(),
-  authtoken: orNull(z.string()),
-  session_address: z.string(),
-  session_ca: z.enum(['gateway', 'public']),
-  connector: z.string(),
-  retry_after_s: orNull(z.int()),
+  status: z
+    .enum(['pending', 'enrolled'])
+    .describe('`pending`: not approved yet; send the same request again after `retry_after_s`.'),
+  device_id: z.string().describe('The id of the device in this API.'),
+  name: z.string().describe('The name that the device has got, unique at its site.'),
+  site: z.string().describe('The domain of the site, without the wildcard.'),
+  domain: z.string().describe('Where its API is reachable: `agent-<name>.<site>`.'),
+  authtoken: orNull(z.string()).describe('The authtoken of the device; null while it is pending.'),
+  session_address: z.string().describe('Where the agent connects to: `host:port`.'),
+  session_ca: z
+    .enum(['gateway', 'public'])
+    .describe("Which CA signs the certificate at that address: the gateway's own, or a public one."),
+  connector: z.string().describe("What the gateway recommends as the agent's connector."),
+  retry_after_s: orNull(z.int()).describe('Seconds after which a pending device asks again; null once it is enrolled.'),
 });
 export interface Enrolment extends z.output<typeof Enrolment> {
   /** `pending`: not approved yet; send the same request again after `retry_after_s`. */

@@ -10,27 +10,36 @@ import {
   orNull,
   Ref,
   text,
+  UTC,
 } from './resource.ts';
 
 const MAX_SOURCES = 200;
 const MAX_DESTINATIONS = 10;
 
 /** A type of event. Which there are, the server knows. */
-const type = z.string().max(100);
+const type = z
+  .string()
+  .max(100)
+  .describe("A type of event, for example `domain_created.v0`; `*` stands for all, which is not in ngrok's API.");
 
 const source = body({ type });
 
 // ngrok's TypeScript client repeats what is in the path.
-export const EventSourceCreate = body({ type, subscription_id: z.string().optional() });
+export const EventSourceCreate = body({
+  type,
+  subscription_id: z.string().optional().describe('The id of the path again; ignored.'),
+});
 export const EventSourceUpdate = EventSourceCreate.partial();
 
 const sources = z
   .array(source)
   .max(MAX_SOURCES, refused(5127, `more than ${MAX_SOURCES} sources`))
-  .refine((all) => areDistinct(all.map((source) => source.type)), refused(5127, 'has a type twice'));
+  .refine((all) => areDistinct(all.map((source) => source.type)), refused(5127, 'has a type twice'))
+  .describe(`The types of events that it is for, at most ${MAX_SOURCES}.`);
 const destinationIds = z
   .array(idOf(['ed_'], 227))
-  .max(MAX_DESTINATIONS, refused(5126, `more than ${MAX_DESTINATIONS} destinations`));
+  .max(MAX_DESTINATIONS, refused(5126, `more than ${MAX_DESTINATIONS} destinations`))
+  .describe(`The ids of event destinations, at most ${MAX_DESTINATIONS}.`);
 
 export const EventSubscriptionCreate = body({
   ...annotations(),
@@ -47,8 +56,11 @@ export interface EventSubscriptionCreate extends z.input<typeof EventSubscriptio
 export const EventSubscriptionUpdate = body({
   ...annotations(),
   // ngrok's Python client sends an empty list for one that does not change.
-  sources: sources.transform((all) => (all.length > 0 ? all : undefined)).optional(),
-  destination_ids: destinationIds.optional(),
+  sources: sources
+    .transform((all) => (all.length > 0 ? all : undefined))
+    .optional()
+    .describe('Replaces all types. An empty list changes nothing.'),
+  destination_ids: destinationIds.optional().describe('Replaces all destinations.'),
 });
 export interface EventSubscriptionUpdate extends z.input<typeof EventSubscriptionUpdate> {
   /** An empty list changes nothing: ngrok's Python client sends it always. */
@@ -56,18 +68,24 @@ export interface EventSubscriptionUpdate extends z.input<typeof EventSubscriptio
 }
 
 /** A type of event that a subscription is for. */
-export const EventSource = z.object({ type: z.string(), uri: z.string() });
+export const EventSource = z.object({
+  type: z.string().describe('A type of event; `*` stands for all.'),
+  uri: z.string().describe('The URI in this API at which it can be read.'),
+});
 export interface EventSource extends z.output<typeof EventSource> {}
 
-export const EventSourceList = z.object({ sources: z.array(EventSource), uri: z.string() });
+export const EventSourceList = z.object({
+  sources: z.array(EventSource).describe('All types that the subscription is for.'),
+  uri: z.string().describe('The URI of this list.'),
+});
 export interface EventSourceList extends z.output<typeof EventSourceList> {}
 
 /** Which events are sent to which destinations. */
 export const EventSubscription = z.object({
   ...COMMON_ANSWER,
   ...ANNOTATIONS_ANSWER,
-  sources: z.array(EventSource),
-  destinations: z.array(Ref),
+  sources: z.array(EventSource).describe('The types of events that it is for.'),
+  destinations: z.array(Ref).describe('Where they are sent.'),
 });
 export interface EventSubscription extends z.output<typeof EventSubscription> {}
 
@@ -90,10 +108,10 @@ const elsewhere = z
   .record(z.string(), z.unknown())
   .refine(() => false, refused(NO_TARGET, 'not a target of this gateway; use webhook, file or syslog'))
   .optional()
-  .meta({ description: 'Not supported.' });
+  .describe('Not supported.');
 
 const webhook = body({
-  url: text(URL_BYTES, NO_TARGET).refine(
+  url: text(URL_BYTES, NO_TARGET, 'An https:// URL without credentials, which gets each event by POST.').refine(
     isWebhookUrl,
     refused(NO_TARGET, 'must be an https:// URL without credentials'),
   ),
@@ -103,7 +121,10 @@ const webhook = body({
       /^whsec_(?:[A-Za-z0-9+/]{4}){8,21}(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/,
       refused(NO_TARGET, 'must be whsec_ and 24 to 64 random bytes in base64'),
     )
-    .optional(),
+    .optional()
+    .describe(
+      'The key that signs the requests: `whsec_` and 24 to 64 random bytes in base64. Left out: the gateway makes one, or keeps the present one.',
+    ),
 });
 
 function isWebhookUrl(value: string): boolean {
@@ -111,27 +132,47 @@ function isWebhookUrl(value: string): boolean {
   return url?.protocol === 'https:' && url.username === '' && url.password === '';
 }
 
+const FILE = 'The name of the file, which is `gateway/events/<name>.jsonl` in the data folder of the gateway.';
 const FILE_NAME = /^[a-z0-9][a-z0-9_-]{0,63}$/;
 const file = body({
-  name: z.string().regex(FILE_NAME, refused(NO_TARGET, 'can have a-z, 0-9, _ and - only, at most 64; it is no path')),
+  name: z
+    .string()
+    .regex(FILE_NAME, refused(NO_TARGET, 'can have a-z, 0-9, _ and - only, at most 64; it is no path'))
+    .describe(FILE),
 });
 
 /** Characters of a CA's certificate. */
 const MAX_CA = 32_768;
 const HOST = /^(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:.]{2,45})$/;
+const SYSLOG = {
+  host: 'The hostname or IP address of the syslog server, without port.',
+  port: 'The port of the syslog server.',
+  transport: 'How messages are sent: `tcp`, `tls` or `udp`.',
+  framing: 'How messages are separated in `tcp` and `tls`: by their length before each (RFC 6587), or by a line feed.',
+  ca_pem: 'With `tls`, the CA certificates as PEM that the server is verified with; by default, the public ones.',
+};
 const syslog = body({
-  host: z.string().regex(HOST, refused(NO_TARGET, 'must be a hostname or an IP address, without port')),
-  port: z.int().min(1).max(65_535),
-  transport: z.enum(['tcp', 'tls', 'udp']).default('tcp'),
-  framing: z.enum(['octet-counting', 'lf']).default('octet-counting'),
-  ca_pem: z.string().max(MAX_CA).optional(),
+  host: z
+    .string()
+    .regex(HOST, refused(NO_TARGET, 'must be a hostname or an IP address, without port'))
+    .describe(SYSLOG.host),
+  port: z.int().min(1).max(65_535).describe(SYSLOG.port),
+  transport: z.enum(['tcp', 'tls', 'udp']).default('tcp').describe(SYSLOG.transport),
+  framing: z.enum(['octet-counting', 'lf']).default('octet-counting').describe(SYSLOG.framing),
+  ca_pem: z.string().max(MAX_CA).optional().describe(SYSLOG.ca_pem),
 });
+
+const TARGETS = {
+  webhook: 'A server that gets events by HTTPS.',
+  file: "A file on the gateway. Not in ngrok's API.",
+  syslog: "A syslog server. Not in ngrok's API.",
+};
 
 /** Exactly one of its members is sent. */
 const target = body({
-  webhook: webhook.optional(),
-  file: file.optional(),
-  syslog: syslog.optional(),
+  webhook: webhook.optional().describe(TARGETS.webhook),
+  file: file.optional().describe(TARGETS.file),
+  syslog: syslog.optional().describe(TARGETS.syslog),
   firehose: elsewhere,
   kinesis: elsewhere,
   cloudwatch_logs: elsewhere,
@@ -153,9 +194,17 @@ const target = body({
 });
 
 /** ngrok's clients send it in both cases, or empty. */
-const format = z.string().regex(/^(?:json)?$/i, refused(235, 'must be json'));
+const format = z
+  .string()
+  .regex(/^(?:json)?$/i, refused(235, 'must be json'))
+  .optional()
+  .describe('`json`, the only one and the default.');
 
-export const EventDestinationCreate = body({ ...annotations(), format: format.optional(), target });
+export const EventDestinationCreate = body({
+  ...annotations(),
+  format,
+  target: target.describe('Where events are sent: one of `webhook`, `file` and `syslog`.'),
+});
 export interface EventDestinationCreate extends z.input<typeof EventDestinationCreate> {
   /** `json`, the only one and the default. */
   format?: string | undefined;
@@ -163,7 +212,11 @@ export interface EventDestinationCreate extends z.input<typeof EventDestinationC
   target: z.input<typeof target>;
 }
 
-export const EventDestinationUpdate = body({ ...annotations(), format: format.optional(), target: target.optional() });
+export const EventDestinationUpdate = body({
+  ...annotations(),
+  format,
+  target: target.optional().describe('Of the same kind as before. Without `signing_secret`, a webhook keeps its own.'),
+});
 export interface EventDestinationUpdate extends z.input<typeof EventDestinationUpdate> {
   /** Of the same kind as before. Without `signing_secret`, a webhook keeps its own. */
   target?: z.input<typeof target> | undefined;
@@ -171,38 +224,49 @@ export interface EventDestinationUpdate extends z.input<typeof EventDestinationU
 
 /** What is left out of a target of another kind is null. */
 export const EventTarget = z.object({
-  webhook: orNull(z.object({ url: z.string(), signing_secret: orNull(z.string()) })),
-  file: orNull(z.object({ name: z.string() })),
+  webhook: orNull(
+    z.object({
+      url: z.string().describe('The URL that gets each event by POST.'),
+      signing_secret: orNull(z.string()).describe(
+        'The key that signs the requests: only in the answer after the gateway has made it, null otherwise.',
+      ),
+    }),
+  ).describe(`${TARGETS.webhook} Null for another kind.`),
+  file: orNull(z.object({ name: z.string().describe(FILE) })).describe(`${TARGETS.file} Null for another kind.`),
   syslog: orNull(
     z.object({
-      host: z.string(),
-      port: z.int(),
-      transport: z.string(),
-      framing: z.string().default('octet-counting'),
-      ca_pem: orNull(z.string()),
+      host: z.string().describe(SYSLOG.host),
+      port: z.int().describe(SYSLOG.port),
+      transport: z.string().describe(SYSLOG.transport),
+      framing: z.string().default('octet-counting').describe(SYSLOG.framing),
+      ca_pem: orNull(z.string()).describe(SYSLOG.ca_pem),
     }),
-  ),
+  ).describe(`${TARGETS.syslog} Null for another kind.`),
 });
 export interface EventTarget extends z.output<typeof EventTarget> {}
 
 /** How a destination is getting its events. */
 export const EventDelivery = z.object({
-  failing_since: orNull(z.string()),
-  error: orNull(z.string()),
-  waiting_since: orNull(z.string()),
-  delivered_until: orNull(z.string()),
-  skipped: z.int(),
+  failing_since: orNull(z.string()).describe(`Since when it fails; null while it does not. ${UTC}`),
+  error: orNull(z.string()).describe('Why it fails; null while it does not.'),
+  waiting_since: orNull(z.string()).describe(`Since when its oldest event waits; null while none does. ${UTC}`),
+  delivered_until: orNull(z.string()).describe(
+    `The time of the newest event up to which it has all; null before the first. ${UTC}`,
+  ),
+  skipped: z.int().describe('How many events were skipped because they became too old.'),
   // Older gateways do not say.
-  refused: z.int().default(0),
+  refused: z.int().default(0).describe('How many events it has refused, which were passed over.'),
 });
 
 /** Where events are sent. */
 export const EventDestination = z.object({
   ...COMMON_ANSWER,
   ...ANNOTATIONS_ANSWER,
-  format: z.string(),
-  target: EventTarget,
-  delivery: EventDelivery.optional(),
+  format: z.string().describe('Always `json`.'),
+  target: EventTarget.describe('The `signing_secret` of a webhook is returned once, when the gateway has made it.'),
+  delivery: EventDelivery.optional().describe(
+    "Since when it fails and why, since when its oldest event waits, the time of the newest event up to which it has all, and how many were skipped because they became too old, or refused by it and passed over. Not in ngrok's API.",
+  ),
 });
 export interface EventDestination extends z.output<typeof EventDestination> {
   /** The `signing_secret` of a webhook is returned once, when the gateway has made it. */
@@ -227,13 +291,13 @@ export const eventDestinations = {
 
 /** An event that a destination has refused, and that was passed over. */
 export const RefusedEvent = z.object({
-  id: z.string(),
-  created_at: z.string(),
-  event_id: z.string(),
-  event_type: z.string(),
-  event_timestamp: z.string(),
-  reason: z.string(),
-  sending: z.boolean(),
+  id: z.string().describe('The id of the refusal, not of the event.'),
+  created_at: z.string().describe(`When it was passed over. ${UTC}`),
+  event_id: z.string().describe('The id of the event.'),
+  event_type: z.string().describe('The type of the event, for example `domain_created.v0`.'),
+  event_timestamp: z.string().describe(`When the event happened. ${UTC}`),
+  reason: z.string().describe('How the destination has refused it.'),
+  sending: z.boolean().describe('Whether it is sent again.'),
 });
 export interface RefusedEvent extends z.output<typeof RefusedEvent> {
   /** When it was passed over. */
@@ -251,7 +315,8 @@ export const RefusedEventChoice = body({
   refused_event_ids: z
     .array(idOf([refusedEvents.idPrefix], 227))
     .max(MAX_CHOSEN)
-    .optional(),
+    .optional()
+    .describe('Left out: all that the destination has refused. Ids that it no longer has are ignored.'),
 });
 export interface RefusedEventChoice extends z.input<typeof RefusedEventChoice> {
   /** Left out: all that the destination has refused. Ids that it no longer has are ignored. */

@@ -39,13 +39,21 @@ export function parseRange(text: string): string | Refusal {
   return canonical;
 }
 
+const cidr = parsed(parseRange, MISSING, RANGE_PATTERN).describe(
+  'An address range with its lowest address: `203.0.113.0/24` or `2001:db8::/32`.',
+);
+
 export const IpPolicyRuleCreate = body({
   ...annotations(),
-  cidr: parsed(parseRange, MISSING, RANGE_PATTERN),
-  ip_policy_id: z.string(refused(MISSING, 'is missing or not a string')).pipe(idOf(['ipp_'], 229)),
+  cidr,
+  ip_policy_id: z
+    .string(refused(MISSING, 'is missing or not a string'))
+    .pipe(idOf(['ipp_'], 229))
+    .describe('The IP policy that gets the rule. It cannot be changed later.'),
   action: z
     .string(refused(MISSING, 'is missing or not a string'))
-    .pipe(z.enum(['allow', 'deny'], refused(1422, 'must be allow or deny'))),
+    .pipe(z.enum(['allow', 'deny'], refused(1422, 'must be allow or deny')))
+    .describe('`allow` or `deny`. It cannot be changed later.'),
 });
 export interface IpPolicyRuleCreate extends z.input<typeof IpPolicyRuleCreate> {
   /** An address range with its lowest address: `203.0.113.0/24` or `2001:db8::/32`. */
@@ -56,7 +64,7 @@ export interface IpPolicyRuleCreate extends z.input<typeof IpPolicyRuleCreate> {
 
 export const IpPolicyRuleUpdate = body({
   ...annotations(),
-  cidr: parsed(parseRange, MISSING, RANGE_PATTERN).optional(),
+  cidr: cidr.optional(),
 });
 export interface IpPolicyRuleUpdate extends z.input<typeof IpPolicyRuleUpdate> {}
 
@@ -64,9 +72,9 @@ export interface IpPolicyRuleUpdate extends z.input<typeof IpPolicyRuleUpdate> {
 export const IpPolicyRule = z.object({
   ...COMMON_ANSWER,
   ...ANNOTATIONS_ANSWER,
-  cidr: z.string(),
-  action: z.string(),
-  ip_policy: Ref,
+  cidr: z.string().describe('The address range, in canonical form.'),
+  action: z.string().describe('`allow` or `deny`.'),
+  ip_policy: Ref.describe('The IP policy that has the rule.'),
 });
 export interface IpPolicyRule extends z.output<typeof IpPolicyRule> {}
 
@@ -87,12 +95,16 @@ export type IpRestrictionType = (typeof TYPES)[number];
 const MAX_POLICIES = 10;
 const policyIds = z
   .array(idOf(['ipp_'], 229))
-  .max(MAX_POLICIES, refused(1800, `more than ${MAX_POLICIES} IP policies`));
+  .max(MAX_POLICIES, refused(1800, `more than ${MAX_POLICIES} IP policies`))
+  .describe('Only addresses that these policies allow, and none of them denies.');
+
+const TYPE = 'What it restricts. There is one restriction of each type, and the type cannot be changed later.';
+const enforced = z.boolean().describe('Whether others are refused. While false, it has no effect.');
 
 export const IpRestrictionCreate = body({
   ...annotations(),
-  type: z.enum(TYPES, refused(1803, `must be one of ${TYPES.join(', ')}`)),
-  enforced: z.boolean().default(false),
+  type: z.enum(TYPES, refused(1803, `must be one of ${TYPES.join(', ')}`)).describe(TYPE),
+  enforced: enforced.default(false),
   ip_policy_ids: policyIds.min(1, refused(1804, 'must name at least one IP policy')),
 });
 export interface IpRestrictionCreate extends z.input<typeof IpRestrictionCreate> {
@@ -106,9 +118,12 @@ export interface IpRestrictionCreate extends z.input<typeof IpRestrictionCreate>
 
 export const IpRestrictionUpdate = body({
   ...annotations(),
-  enforced: z.boolean().optional(),
+  enforced: enforced.optional(),
   // ngrok's Python client sends an empty list for one that does not change.
-  ip_policy_ids: policyIds.transform((ids) => (ids.length > 0 ? ids : undefined)).optional(),
+  ip_policy_ids: policyIds
+    .transform((ids) => (ids.length > 0 ? ids : undefined))
+    .optional()
+    .describe('Replaces all policies. An empty list changes nothing.'),
 });
 export interface IpRestrictionUpdate extends z.input<typeof IpRestrictionUpdate> {}
 
@@ -116,9 +131,9 @@ export interface IpRestrictionUpdate extends z.input<typeof IpRestrictionUpdate>
 export const IpRestriction = z.object({
   ...COMMON_ANSWER,
   ...ANNOTATIONS_ANSWER,
-  type: z.string(),
-  enforced: z.boolean(),
-  ip_policies: z.array(Ref),
+  type: z.string().describe(`What it restricts: ${TYPES.map((each) => `\`${each}\``).join(', ')}.`),
+  enforced,
+  ip_policies: z.array(Ref).describe('Only addresses that these policies allow, and none of them denies.'),
 });
 export interface IpRestriction extends z.output<typeof IpRestriction> {}
 

@@ -1,9 +1,17 @@
 import { z } from 'zod';
 import { ownerId } from './credential.ts';
 import { region } from './reserved-domain.ts';
-import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, orNull, UNKNOWN_ID } from './resource.ts';
+import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, NO_REGION, orNull, UNKNOWN_ID } from './resource.ts';
 
-export const ReservedAddrCreate = body({ ...annotations(504, 505), region: region(500), owner_id: ownerId.optional() });
+export const ReservedAddrCreate = body({
+  ...annotations(504, 505),
+  region: region(500),
+  owner_id: ownerId
+    .optional()
+    .describe(
+      "A bot user: only its authtokens can bind the address. It cannot be changed later. Default: all that their rules allow. Not in ngrok's API.",
+    ),
+});
 export interface ReservedAddrCreate extends z.input<typeof ReservedAddrCreate> {
   /** A bot user: only its authtokens can bind the address. It cannot be changed later. Default: all that their rules allow. Not in ngrok's API. */
   owner_id?: string | undefined;
@@ -16,9 +24,9 @@ export interface ReservedAddrUpdate extends z.input<typeof ReservedAddrUpdate> {
 export const ReservedAddr = z.object({
   ...COMMON_ANSWER,
   ...ANNOTATIONS_ANSWER,
-  addr: z.string(),
-  region: z.string(),
-  owner_id: orNull(z.string()),
+  addr: z.string().describe('`host:port`, which the gateway has chosen.'),
+  region: z.string().describe(NO_REGION),
+  owner_id: orNull(z.string()).describe('The bot user whose authtokens alone can bind the address; null: any.'),
 });
 export interface ReservedAddr extends z.output<typeof ReservedAddr> {
   /** `host:port`, which the gateway has chosen. */

@@ -7,27 +7,49 @@ import {
   annotations,
   body,
   COMMON_ANSWER,
+  DESCRIPTION,
+  METADATA,
+  NO_REGION,
   optionalIdOf,
   orNull,
   parsed,
   Ref,
   text,
   UNKNOWN_ID,
+  UTC,
 } from './resource.ts';
 
 const REGIONS = ['au', 'eu', 'ap', 'us', 'jp', 'in', 'sa'] as const;
 
+const POLICY = {
+  authority: 'Always `letsencrypt`: the CA that the settings of the gateway name.',
+  private_key_type: 'The kind of the private key: `rsa` or `ecdsa`.',
+};
+
 export const CertificatePolicyBody = body({
-  authority: z.enum(['letsencrypt'], refused(435, 'must be letsencrypt')).default('letsencrypt'),
-  private_key_type: z.enum(['rsa', 'ecdsa'], refused(1909, 'must be rsa or ecdsa')).default('rsa'),
+  authority: z
+    .enum(['letsencrypt'], refused(435, 'must be letsencrypt'))
+    .default('letsencrypt')
+    .describe(POLICY.authority),
+  private_key_type: z
+    .enum(['rsa', 'ecdsa'], refused(1909, 'must be rsa or ecdsa'))
+    .default('rsa')
+    .describe(POLICY.private_key_type),
 });
 
 const certificate = {
-  certificate_id: optionalIdOf('cert_'),
-  certificate_management_policy: CertificatePolicyBody.optional(),
+  certificate_id: optionalIdOf('cert_').describe(
+    'An uploaded certificate; `""` means none. Not together with `certificate_management_policy`.',
+  ),
+  certificate_management_policy: CertificatePolicyBody.optional().describe(
+    'Enables automatic certificates. Not together with `certificate_id`.',
+  ),
 };
 
-const domainAnnotations = { description: text(4096, 420).optional(), metadata: text(4096, 421).optional() };
+const domainAnnotations = {
+  description: text(4096, 420, DESCRIPTION).optional(),
+  metadata: text(4096, 421, METADATA).optional(),
+};
 
 /** A wildcard for a whole top-level domain would claim names of others. */
 function parseReservable(name: string): string | Refusal {
@@ -40,16 +62,27 @@ function parseReservable(name: string): string | Refusal {
 const name = parsed(parseReservable, 448, HOSTNAME_PATTERN);
 
 /** ngrok's clients send it empty, or null. */
-const resolvesTo = z.array(z.unknown()).max(0, refused(WRONG_VALUE, 'is not supported; leave it empty')).optional();
+const resolvesTo = z
+  .array(z.unknown())
+  .max(0, refused(WRONG_VALUE, 'is not supported; leave it empty'))
+  .optional()
+  .describe('Not supported; empty at most.');
 
 /** Deprecated: it is checked, and not stored. @param code the error code for another one */
 export function region(code: number) {
-  return z.enum(['', ...REGIONS], refused(code, `must be one of ${REGIONS.join(', ')}`)).optional();
+  return z
+    .enum(['', ...REGIONS], refused(code, `must be one of ${REGIONS.join(', ')}`))
+    .optional()
+    .describe('Deprecated: checked, but not stored. `""` means not set.');
 }
 
 const createMembers = body({
-  domain: name.optional().meta({ description: 'Required, here or as name.' }),
-  name: name.optional().meta({ description: 'Deprecated alias of domain, which Terraform configurations use.' }),
+  domain: name
+    .optional()
+    .describe(
+      'For example `cam.example.com`, or `*.example.com` for all names below it. It cannot be changed later. Required, here or as `name`.',
+    ),
+  name: name.optional().describe('Deprecated alias of `domain`, which Terraform configurations use.'),
   region: region(400),
   resolves_to: resolvesTo,
   ...domainAnnotations,
@@ -86,9 +119,14 @@ function withDomain(members: typeof createMembers) {
 export const ReservedDomainUpdate = body({
   resolves_to: resolvesTo,
   ...domainAnnotations,
-  ...certificate,
-  http_endpoint_configuration_id: optionalIdOf('ec_'),
-  https_endpoint_configuration_id: optionalIdOf('ec_'),
+  certificate_id: certificate.certificate_id.describe(
+    'An uploaded certificate. It ends a `certificate_management_policy`. The present id and `""` change nothing.',
+  ),
+  certificate_management_policy: certificate.certificate_management_policy.describe(
+    'Enables automatic certificates in place of an uploaded one.',
+  ),
+  http_endpoint_configuration_id: optionalIdOf('ec_').describe('One of type `http`; `""` changes nothing.'),
+  https_endpoint_configuration_id: optionalIdOf('ec_').describe('One of type `https`; `""` changes nothing.'),
 });
 export interface ReservedDomainUpdate extends Omit<z.input<typeof ReservedDomainUpdate>, 'resolves_to'> {
   /** An uploaded certificate. It ends a `certificate_management_policy`. The present id and `""` change nothing. */
@@ -101,14 +139,19 @@ export interface ReservedDomainUpdate extends Omit<z.input<typeof ReservedDomain
   https_endpoint_configuration_id?: string | undefined;
 }
 
-export const CertificatePolicy = z.object({ authority: z.string(), private_key_type: z.string() });
+export const CertificatePolicy = z.object({
+  authority: z.string().describe(POLICY.authority),
+  private_key_type: z.string().describe(POLICY.private_key_type),
+});
 export interface CertificatePolicy extends z.output<typeof CertificatePolicy> {}
 
 export const CertificateJob = z.object({
-  error_code: orNull(z.string()),
-  msg: z.string(),
-  started_at: z.string(),
-  retries_at: orNull(z.string()),
+  error_code: orNull(z.string()).describe(
+    '`INTERNAL_ERROR` (temporary), `DNS_ERROR` (the owner must correct a record), or null without an error.',
+  ),
+  msg: z.string().describe('The progress or the problem, in words.'),
+  started_at: z.string().describe(`When the gateway began with it. ${UTC}`),
+  retries_at: orNull(z.string()).describe(`When it is tried again; null when no retry is scheduled. ${UTC}`),
 });
 export interface CertificateJob extends z.output<typeof CertificateJob> {
   /** `INTERNAL_ERROR` (temporary), `DNS_ERROR` (the owner must correct a record), or null without an error. */
@@ -120,8 +163,10 @@ export interface CertificateJob extends z.output<typeof CertificateJob> {
 }
 
 export const CertificateStatus = z.object({
-  renews_at: orNull(z.string()),
-  provisioning_job: orNull(CertificateJob),
+  renews_at: orNull(z.string()).describe(`When the certificate is renewed; null until one is issued. ${UTC}`),
+  provisioning_job: orNull(CertificateJob).describe(
+    'How far the gateway is with issuing or renewing a certificate; null while it does neither.',
+  ),
 });
 export interface CertificateStatus extends z.output<typeof CertificateStatus> {
   /** Null until a certificate is issued. */
@@ -133,17 +178,23 @@ export interface CertificateStatus extends z.output<typeof CertificateStatus> {
 /** A hostname or wildcard that is reserved for the account. */
 export const ReservedDomain = z.object({
   ...COMMON_ANSWER,
-  description: z.string().optional(),
-  metadata: z.string().optional(),
-  domain: z.string(),
-  region: z.string().default(''),
-  cname_target: orNull(z.string()),
-  certificate: orNull(Ref),
-  certificate_management_policy: orNull(CertificatePolicy),
-  certificate_management_status: orNull(CertificateStatus),
-  acme_challenge_cname_target: orNull(z.string()),
-  http_endpoint_configuration: orNull(Ref),
-  https_endpoint_configuration: orNull(Ref),
+  description: z.string().optional().describe(`${DESCRIPTION} Missing when it was never set.`),
+  metadata: z.string().optional().describe(`${METADATA} Missing when it was never set.`),
+  domain: z.string().describe('The hostname or wildcard, in lower case and punycode.'),
+  region: z.string().default('').describe(NO_REGION),
+  cname_target: orNull(z.string()).describe(
+    "The target for the domain's CNAME record; null below the gateway's own domain.",
+  ),
+  certificate: orNull(Ref).describe('The uploaded certificate, or the last issued one; null without one.'),
+  certificate_management_policy: orNull(CertificatePolicy).describe('Null: no automatic certificates.'),
+  certificate_management_status: orNull(CertificateStatus).describe(
+    'How the automatic certificate is doing; null without a policy.',
+  ),
+  acme_challenge_cname_target: orNull(z.string()).describe(
+    'The target for the CNAME record of `_acme-challenge.<domain>` of a wildcard; null for other domains.',
+  ),
+  http_endpoint_configuration: orNull(Ref).describe('The endpoint configuration for HTTP; null without one.'),
+  https_endpoint_configuration: orNull(Ref).describe('The endpoint configuration for HTTPS; null without one.'),
   error_redirect_url: alwaysNull,
 });
 export interface ReservedDomain extends z.output<typeof ReservedDomain> {
@@ -174,14 +225,23 @@ export const reservedDomains = {
   answer: ReservedDomain,
 };
 
-export const EndpointConfigurationCreate = body({ ...annotations(), type: z.enum(['http', 'https', 'tcp']) });
+const CONFIGURATION_TYPE = 'The protocol for which domains refer to it. It cannot be changed later.';
+
+export const EndpointConfigurationCreate = body({
+  ...annotations(),
+  type: z.enum(['http', 'https', 'tcp']).describe(CONFIGURATION_TYPE),
+});
 export interface EndpointConfigurationCreate extends z.input<typeof EndpointConfigurationCreate> {}
 
 export const EndpointConfigurationUpdate = body(annotations());
 export interface EndpointConfigurationUpdate extends z.input<typeof EndpointConfigurationUpdate> {}
 
 /** A configuration that reserved domains reference in `http_` and `https_endpoint_configuration`. */
-export const EndpointConfiguration = z.object({ ...COMMON_ANSWER, ...ANNOTATIONS_ANSWER, type: z.string() });
+export const EndpointConfiguration = z.object({
+  ...COMMON_ANSWER,
+  ...ANNOTATIONS_ANSWER,
+  type: z.string().describe(CONFIGURATION_TYPE),
+});
 export interface EndpointConfiguration extends z.output<typeof EndpointConfiguration> {}
 
 export const endpointConfigurations = {
@@ -196,11 +256,15 @@ export const endpointConfigurations = {
 };
 
 export const DnsRecordCheck = z.object({
-  name: z.string(),
-  target: orNull(z.string()),
-  purpose: z.enum(['traffic', 'certificate']),
-  in_place: z.boolean(),
-  found: z.string(),
+  name: z.string().describe('The name of the record, for example `*.sitea.example.com`.'),
+  target: orNull(z.string()).describe(
+    "The target of the CNAME record; null where an address suffices, below the gateway's own domain.",
+  ),
+  purpose: z
+    .enum(['traffic', 'certificate'])
+    .describe('`traffic` leads clients to the gateway, `certificate` lets it get the certificate.'),
+  in_place: z.boolean().describe('Whether DNS has the record.'),
+  found: z.string().describe('What DNS has there, in words.'),
 });
 export interface DnsRecordCheck extends z.output<typeof DnsRecordCheck> {
   /** For example `*.sitea.example.com`. */
@@ -214,7 +278,12 @@ export interface DnsRecordCheck extends z.output<typeof DnsRecordCheck> {
 }
 
 /** What DNS has for a reserved domain, as the gateway sees it. */
-export const DnsCheck = z.object({ checked_at: z.string(), records: z.array(DnsRecordCheck) });
+export const DnsCheck = z.object({
+  checked_at: z.string().describe(`When DNS was asked. ${UTC}`),
+  records: z
+    .array(DnsRecordCheck)
+    .describe("The records that the domain needs; empty where the gateway's names need no DNS: below localhost."),
+});
 export interface DnsCheck extends z.output<typeof DnsCheck> {
   /** Empty where the gateway's names need no DNS: below localhost. */
   records: DnsRecordCheck[];

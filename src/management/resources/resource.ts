@@ -1,11 +1,15 @@
 import { z } from 'zod';
 import { errorCode, type Refusal, refused, WRONG_VALUE } from './refusal.ts';
 
-export const Ref = z.object({ id: z.string(), uri: z.string() });
+/** A reference to another resource. */
+export const Ref = z.object({
+  id: z.string().describe('The id of the resource that this refers to.'),
+  uri: z.string().describe('The URI in this API at which that resource can be read.'),
+});
 export interface Ref extends z.output<typeof Ref> {}
 
 /** A device that something belongs to. */
-export const DeviceRef = z.object({ ...Ref.shape, name: z.string() });
+export const DeviceRef = z.object({ ...Ref.shape, name: z.string().describe('The name of the device at its site.') });
 
 /**
  * A request body. An unknown member is rejected with 214 and the list of known ones.
@@ -17,22 +21,33 @@ export function body<S extends z.ZodRawShape>(shape: S) {
   return z.strictObject(shape);
 }
 
-/** Text with a limit in bytes of UTF-8, which is how ngrok counts. */
-export function text(maxBytes: number, code: number = WRONG_VALUE) {
+/**
+ * Text with a limit in bytes of UTF-8, which is how ngrok counts.
+ *
+ * @param code error code for a longer text
+ * @param what describes it; the limit is added
+ */
+export function text(maxBytes: number, code: number = WRONG_VALUE, what = '') {
   return (
     z
       .string()
       // Each character has at least one byte, so the limit also holds for characters.
-      .meta({ maxLength: maxBytes, description: `At most ${maxBytes} bytes of UTF-8.` })
+      .meta({ maxLength: maxBytes, description: `${what} At most ${maxBytes} bytes of UTF-8.`.trimStart() })
       .refine((value) => Buffer.byteLength(value) <= maxBytes, refused(code, `is longer than ${maxBytes} bytes`))
   );
 }
 
+export const DESCRIPTION = 'A text for people. The gateway only stores it.';
+export const METADATA = 'A text for programs, such as JSON. The gateway only stores it.';
+export const NO_REGION = 'Always empty: a gateway has no regions.';
+/** Format of all times. */
+export const UTC = 'RFC 3339, UTC.';
+
 /** The two free texts of most resources, with the error codes for texts that are too long. */
 export function annotations(descriptionCode?: number, metadataCode?: number) {
   return {
-    description: text(255, descriptionCode).optional(),
-    metadata: text(4096, metadataCode).optional(),
+    description: text(255, descriptionCode, DESCRIPTION).optional(),
+    metadata: text(4096, metadataCode, METADATA).optional(),
   };
 }
 
@@ -89,14 +104,14 @@ export const alwaysNull = z
 
 /** Members of nearly every response. */
 export const COMMON_ANSWER = {
-  id: z.string(),
-  uri: z.string(),
-  created_at: z.string().meta({ description: 'RFC 3339, UTC.' }),
+  id: z.string().describe('The identifier, unique for all time. Ids of one kind sort by age.'),
+  uri: z.string().describe('The URI in this API at which it can be read.'),
+  created_at: z.string().describe(`When it was created. ${UTC}`),
 };
 
 export const ANNOTATIONS_ANSWER = {
-  description: orNull(z.string()),
-  metadata: orNull(z.string()),
+  description: orNull(z.string()).describe(`${DESCRIPTION} Null when it was never set.`),
+  metadata: orNull(z.string()).describe(`${METADATA} Null when it was never set.`),
 };
 
 /** A read-only resource, as server, client and documentation describe it. */

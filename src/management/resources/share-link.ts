@@ -1,14 +1,19 @@
 import { z } from 'zod';
-import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, orNull, UNKNOWN_ID } from './resource.ts';
+import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, orNull, UNKNOWN_ID, UTC } from './resource.ts';
 
 /** The longest life of a link, in seconds. */
 export const MAX_SHARE_S = 90 * 86_400;
 
 export const ShareLinkCreate = body({
   ...annotations(),
-  url: z.string().max(1024),
-  expires_in: z.int().min(1).max(MAX_SHARE_S),
-  max_uses: z.int().min(1).max(1_000_000).optional(),
+  url: z
+    .string()
+    .max(1024)
+    .describe(
+      'The endpoint that it opens, such as `https://cam.example.com`; online, and its policy has the action gateway-share-links.',
+    ),
+  expires_in: z.int().min(1).max(MAX_SHARE_S).describe('Seconds until it ends, at most 90 days.'),
+  max_uses: z.int().min(1).max(1_000_000).optional().describe('How many browsers can open it. Default: any number.'),
 });
 export interface ShareLinkCreate extends z.input<typeof ShareLinkCreate> {
   /** The endpoint that it opens, such as `https://cam.example.com`; online, and its policy has the action gateway-share-links. */
@@ -23,13 +28,17 @@ export interface ShareLinkCreate extends z.input<typeof ShareLinkCreate> {
 export const ShareLink = z.object({
   ...COMMON_ANSWER,
   ...ANNOTATIONS_ANSWER,
-  url: z.string(),
-  link: orNull(z.string()),
-  expires_at: z.string(),
-  max_uses: orNull(z.int()),
-  uses: z.int(),
-  last_used_at: orNull(z.string()),
-  created_by: z.string(),
+  url: z.string().describe('The endpoint that it opens.'),
+  link: orNull(z.string()).describe('The link itself: only in the response to its creation, null afterwards.'),
+  expires_at: z.string().describe(`When it ends. ${UTC}`),
+  max_uses: orNull(z.int()).describe('How many browsers can open it; null: any number.'),
+  uses: z.int().describe('How many browsers have opened it.'),
+  last_used_at: orNull(z.string()).describe(`When a browser last opened it; null: never. ${UTC}`),
+  created_by: z
+    .string()
+    .describe(
+      "An API key, an authtoken (an agent that holds the endpoint), or `gateway` for a command on the gateway's machine.",
+    ),
 });
 export interface ShareLink extends z.output<typeof ShareLink> {
   /** The link itself: only in the response to its creation, null afterwards. */

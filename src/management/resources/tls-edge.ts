@@ -15,7 +15,9 @@ import {
 } from './resource.ts';
 
 /** Modules are enabled by default. */
-const enabled = z.boolean().default(true);
+const ENABLED = 'While false, the edge works as without this module, and keeps its members.';
+const enabled = z.boolean().default(true).describe(ENABLED);
+const isEnabled = z.boolean().describe(ENABLED);
 
 const MAX_HOSTPORTS = 1000;
 const MAX_IP_POLICIES = 100;
@@ -30,7 +32,8 @@ export const BackendModuleBody = body({
   backend_id: z
     .string(MALFORMED_BACKEND)
     .regex(/^bkd[a-z]+_[0-9A-Za-z]{1,27}$/, MALFORMED_BACKEND)
-    .regex(/^bkd(hr|tg)_/, refused(6527, 'must name an http_response or a tunnel_group backend')),
+    .regex(/^bkd(hr|tg)_/, refused(6527, 'must name an http_response or a tunnel_group backend'))
+    .describe('The id of an HTTP response or tunnel group backend.'),
 });
 export interface BackendModuleBody extends z.input<typeof BackendModuleBody> {}
 
@@ -40,7 +43,10 @@ export const IpRestrictionModuleBody = body({
     .array(idOf(['ipp_'], 229))
     .min(1, refused(7025, 'name at least one IP policy'))
     .max(MAX_IP_POLICIES, refused(7013, `more than ${MAX_IP_POLICIES} IP policies`))
-    .refine(areDistinct, ONCE),
+    .refine(areDistinct, ONCE)
+    .describe(
+      `The ids of at most ${MAX_IP_POLICIES} IP policies: only addresses that they allow, and none of them denies.`,
+    ),
 });
 export interface IpRestrictionModuleBody extends z.input<typeof IpRestrictionModuleBody> {}
 
@@ -50,16 +56,25 @@ export const MutualTlsModuleBody = body({
     .array(idOf(['ca_'], 228))
     .min(1, refused(WRONG_VALUE, 'name at least one certificate authority'))
     .max(MAX_AUTHORITIES, refused(7075, `more than ${MAX_AUTHORITIES} certificate authorities`))
-    .refine(areDistinct, ONCE),
+    .refine(areDistinct, ONCE)
+    .describe(`The ids of at most ${MAX_AUTHORITIES} CAs; one of them must have signed the client's certificate.`),
 });
 export interface MutualTlsModuleBody extends z.input<typeof MutualTlsModuleBody> {}
 
 const TLS_VERSIONS = ['1.0', '1.1', '1.2', '1.3'] as const;
 
+const TERMINATE_AT = 'Where TLS ends: `edge`, or `upstream`, which passes TLS through.';
+
 export const TlsTerminationModuleBody = body({
   enabled,
-  terminate_at: z.enum(['edge', 'upstream'], refused(224, 'must be edge or upstream')).default('edge'),
-  min_version: z.enum(TLS_VERSIONS, refused(219, `must be one of ${TLS_VERSIONS.join(', ')}`)).optional(),
+  terminate_at: z
+    .enum(['edge', 'upstream'], refused(224, 'must be edge or upstream'))
+    .default('edge')
+    .describe(TERMINATE_AT),
+  min_version: z
+    .enum(TLS_VERSIONS, refused(219, `must be one of ${TLS_VERSIONS.join(', ')}`))
+    .optional()
+    .describe('The lowest version of TLS. Only with termination at the edge. Default: 1.2.'),
 }).refine((module) => module.terminate_at === 'edge' || module.min_version === undefined, {
   error: refused(1632, 'min_version requires termination at the edge'),
 });
@@ -70,12 +85,22 @@ export interface TlsTerminationModuleBody extends z.input<typeof TlsTerminationM
   min_version?: (typeof TLS_VERSIONS)[number] | undefined;
 }
 
+const POLICY = 'A traffic policy as JSON or YAML.';
+
 /** The traffic policy engine checks the document in `value`. */
-export const TrafficPolicyModuleBody = body({ enabled, value: z.string() });
+export const TrafficPolicyModuleBody = body({ enabled, value: z.string().describe(POLICY) });
 export interface TrafficPolicyModuleBody extends z.input<typeof TrafficPolicyModuleBody> {
   /** A traffic policy as JSON or YAML. */
   value: string;
 }
+
+const MODULES = {
+  backend: 'Where the traffic goes.',
+  ip_restriction: 'The allowed client addresses.',
+  mutual_tls: 'The required client certificates.',
+  tls_termination: 'Where TLS is terminated, and the minimum version; without it, TLS passes through.',
+  traffic_policy: 'The traffic policy of the edge.',
+};
 
 const members = {
   ...annotations(7073, 7074),
@@ -83,12 +108,13 @@ const members = {
     .array(parsed(parseHostport, 7104, HOSTPORT_PATTERN))
     .max(MAX_HOSTPORTS, refused(7129, `more than ${MAX_HOSTPORTS} hostports`))
     .refine(areDistinct, ONCE)
-    .optional(),
-  backend: BackendModuleBody.optional(),
-  ip_restriction: IpRestrictionModuleBody.optional(),
-  mutual_tls: MutualTlsModuleBody.optional(),
-  tls_termination: TlsTerminationModuleBody.optional(),
-  traffic_policy: TrafficPolicyModuleBody.optional(),
+    .optional()
+    .describe(`For example \`cam.example.com:443\`; the host may be a wildcard. At most ${MAX_HOSTPORTS}.`),
+  backend: BackendModuleBody.optional().describe(MODULES.backend),
+  ip_restriction: IpRestrictionModuleBody.optional().describe(MODULES.ip_restriction),
+  mutual_tls: MutualTlsModuleBody.optional().describe(MODULES.mutual_tls),
+  tls_termination: TlsTerminationModuleBody.optional().describe(MODULES.tls_termination),
+  traffic_policy: TrafficPolicyModuleBody.optional().describe(MODULES.traffic_policy),
 };
 
 export const TlsEdgeCreate = body(members);
@@ -119,35 +145,46 @@ export function terminationConflict(edge: {
   return { code: 7062, text: 'mutual_tls requires termination at the edge, but tls_termination is set to upstream' };
 }
 
-export const BackendModule = z.object({ enabled: z.boolean(), backend: Ref });
+export const BackendModule = z.object({
+  enabled: isEnabled,
+  backend: Ref.describe('The backend that gets the traffic.'),
+});
 export interface BackendModule extends z.output<typeof BackendModule> {}
 
-export const IpRestrictionModule = z.object({ enabled: z.boolean(), ip_policies: z.array(Ref) });
+export const IpRestrictionModule = z.object({
+  enabled: isEnabled,
+  ip_policies: z.array(Ref).describe('Only addresses that these IP policies allow, and none of them denies.'),
+});
 export interface IpRestrictionModule extends z.output<typeof IpRestrictionModule> {}
 
-export const MutualTlsModule = z.object({ enabled: z.boolean(), certificate_authorities: z.array(Ref) });
+export const MutualTlsModule = z.object({
+  enabled: isEnabled,
+  certificate_authorities: z.array(Ref).describe("The CAs, one of which must have signed the client's certificate."),
+});
 export interface MutualTlsModule extends z.output<typeof MutualTlsModule> {}
 
 export const TlsTerminationModule = z.object({
-  enabled: z.boolean(),
-  terminate_at: z.string(),
-  min_version: orNull(z.string()),
+  enabled: isEnabled,
+  terminate_at: z.string().describe(TERMINATE_AT),
+  min_version: orNull(z.string()).describe('The lowest version of TLS; null: 1.2, or TLS is passed through.'),
 });
 export interface TlsTerminationModule extends z.output<typeof TlsTerminationModule> {}
 
-export const TrafficPolicyModule = z.object({ enabled: z.boolean(), value: z.string() });
+export const TrafficPolicyModule = z.object({ enabled: isEnabled, value: z.string().describe(POLICY) });
 export interface TrafficPolicyModule extends z.output<typeof TrafficPolicyModule> {}
+
+const WITHOUT = 'Null without this module.';
 
 /** A set of hostports, and how TLS traffic to them is handled. */
 export const TlsEdge = z.object({
   ...COMMON_ANSWER,
   ...ANNOTATIONS_ANSWER,
-  hostports: orNull(z.array(z.string())),
-  backend: orNull(BackendModule),
-  ip_restriction: orNull(IpRestrictionModule),
-  mutual_tls: orNull(MutualTlsModule),
-  tls_termination: orNull(TlsTerminationModule),
-  traffic_policy: orNull(TrafficPolicyModule),
+  hostports: orNull(z.array(z.string())).describe('`<host>:<port>`, in the order of the request; null when never set.'),
+  backend: orNull(BackendModule).describe(`${MODULES.backend} ${WITHOUT}`),
+  ip_restriction: orNull(IpRestrictionModule).describe(`${MODULES.ip_restriction} ${WITHOUT}`),
+  mutual_tls: orNull(MutualTlsModule).describe(`${MODULES.mutual_tls} ${WITHOUT}`),
+  tls_termination: orNull(TlsTerminationModule).describe(`${MODULES.tls_termination} ${WITHOUT}`),
+  traffic_policy: orNull(TrafficPolicyModule).describe(`${MODULES.traffic_policy} ${WITHOUT}`),
   policy: alwaysNull,
 });
 export interface TlsEdge extends z.output<typeof TlsEdge> {

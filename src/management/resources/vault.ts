@@ -11,22 +11,32 @@ import {
   Ref,
   text,
   UNKNOWN_ID,
+  UTC,
 } from './resource.ts';
 
 const NAME_BYTES = 255;
 /** The longest text that an expression can have. */
 const VALUE_BYTES = 65_536;
 
-/** @param first the code for a name with other characters; the next ones are for an empty and for a long name */
-function nameOf(first: number) {
-  return text(NAME_BYTES, first + 2)
+/** @param what describes it @param first the code for a name with other characters; the next ones are for an empty and for a long name */
+function nameOf(what: string, first: number) {
+  return text(NAME_BYTES, first + 2, what)
     .min(1, refused(first + 1, 'must not be empty'))
     .regex(/^[\w/.-]*$/, refused(first, 'can have letters, digits and _ / . - only'));
 }
 
-const vaultName = nameOf(23_000);
+const NAME = "Unique. Policies name it: `secrets.get('name', 'secret')`.";
+const vaultName = nameOf(NAME, 23_000);
 
-export const VaultCreate = body({ ...annotations(), name: vaultName, owner_id: ownerId.optional() });
+export const VaultCreate = body({
+  ...annotations(),
+  name: vaultName,
+  owner_id: ownerId
+    .optional()
+    .describe(
+      "A bot user whose authtokens may use the secrets in their policies. It cannot be changed later. Default: nobody's may. Not in ngrok's API.",
+    ),
+});
 export interface VaultCreate extends z.input<typeof VaultCreate> {
   /** Unique. Policies name it: `secrets.get('name', 'secret')`. */
   name: string;
@@ -37,17 +47,21 @@ export interface VaultCreate extends z.input<typeof VaultCreate> {
 export const VaultUpdate = body({ ...annotations(), name: vaultName.optional() });
 export interface VaultUpdate extends z.input<typeof VaultUpdate> {}
 
-const CHANGES = { updated_at: z.string().optional() };
+const CHANGES = { updated_at: z.string().optional().describe(`When it was last changed. ${UTC}`) };
+const CREATED_BY = 'The API key or person that created it; null when that is not known.';
+const UPDATED_BY = 'The API key or person that last changed it; null when that is not known.';
 
 /** A set of secrets for policies. */
 export const Vault = z.object({
   ...COMMON_ANSWER,
   ...ANNOTATIONS_ANSWER,
   ...CHANGES,
-  name: z.string(),
-  owner_id: orNull(z.string()),
-  created_by: orNull(z.string()),
-  last_updated_by: orNull(z.string()),
+  name: z.string().describe(NAME),
+  owner_id: orNull(z.string()).describe(
+    "The bot user whose authtokens may use the secrets in their policies; null: nobody's may.",
+  ),
+  created_by: orNull(z.string()).describe(CREATED_BY),
+  last_updated_by: orNull(z.string()).describe(UPDATED_BY),
 });
 export interface Vault extends z.output<typeof Vault> {
   /** The API key that created it. */
@@ -65,15 +79,19 @@ export const vaults = {
   answer: Vault,
 };
 
-const secretName = nameOf(24_000);
-const value = text(VALUE_BYTES, 24_004).min(1, refused(24_003, 'must not be empty'));
+const SECRET_NAME = 'Unique in its vault.';
+const secretName = nameOf(SECRET_NAME, 24_000);
+const value = text(VALUE_BYTES, 24_004, 'The secret itself. Never returned.').min(
+  1,
+  refused(24_003, 'must not be empty'),
+);
 
 export const SecretCreate = body({
   ...annotations(),
   name: secretName,
   value,
-  vault_id: optionalIdOf('vault_'),
-  vault_name: z.string().optional(),
+  vault_id: optionalIdOf('vault_').describe('The vault that gets it. This member or `vault_name` is required.'),
+  vault_name: z.string().optional().describe('The name of that vault, in place of `vault_id`.'),
 });
 export interface SecretCreate extends z.input<typeof SecretCreate> {
   /** Unique in its vault. */
@@ -84,7 +102,11 @@ export interface SecretCreate extends z.input<typeof SecretCreate> {
   vault_id?: string | undefined;
 }
 
-export const SecretUpdate = body({ ...annotations(), name: secretName.optional(), value: value.optional() });
+export const SecretUpdate = body({
+  ...annotations(),
+  name: secretName.optional(),
+  value: value.optional().describe('The new value. Policies use it for the next request.'),
+});
 export interface SecretUpdate extends z.input<typeof SecretUpdate> {
   /** Policies use the new value for the next request. */
   value?: string | undefined;
@@ -95,11 +117,11 @@ export const Secret = z.object({
   ...COMMON_ANSWER,
   ...ANNOTATIONS_ANSWER,
   ...CHANGES,
-  name: z.string(),
-  vault: Ref,
-  vault_name: z.string().optional(),
-  created_by: orNull(Ref),
-  last_updated_by: orNull(Ref),
+  name: z.string().describe(SECRET_NAME),
+  vault: Ref.describe('The vault that has it.'),
+  vault_name: z.string().optional().describe('The name of that vault.'),
+  created_by: orNull(Ref).describe(CREATED_BY),
+  last_updated_by: orNull(Ref).describe(UPDATED_BY),
 });
 export interface Secret extends z.output<typeof Secret> {
   /** The API key that created it. */

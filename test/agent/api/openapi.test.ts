@@ -2,7 +2,7 @@ import { Ajv2020 } from 'ajv/dist/2020.js';
 import request, { type Test } from 'supertest';
 import { describe, expect, it } from 'vitest';
 import { setUpApi, TOKEN } from '../../support/api-set-up.ts';
-import { OpenApiCheck, unusualTypes } from '../../support/openapi-check.ts';
+import { describedMembers, OpenApiCheck, unusualTypes } from '../../support/openapi-check.ts';
 
 interface Described {
   parameters: { name: string; in: string }[];
@@ -69,6 +69,13 @@ describe('GET /openapi.json', () => {
     expect(isValid({ protocol: 'tcp', forwards_to: 22 })).toBe(true);
     expect(isValid({ ...device342, typo: 1 })).toBe(false);
     expect(isValid({ ...device342, policy: { inbound: [{ actions: [{ type: 'add-headers' }] }] } })).toBe(false);
+  });
+
+  it('describes at least nine of ten members', async () => {
+    const { document } = await setUp();
+    const { all, described } = describedMembers(document);
+    expect(all).toBeGreaterThan(600);
+    expect(described / all).toBeGreaterThanOrEqual(0.9);
   });
 
   it('has examples of tunnels that start, and links from them to the other operations', async () => {

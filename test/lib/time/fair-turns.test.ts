@@ -1,13 +1,13 @@
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer } from 'node:net';
 import { expect, it } from 'vitest';
-import { processorNow } from '../../../src/lib/time/clock.ts';
+import { ProcessorSpan } from '../../../src/lib/time/clock.ts';
 import { currentTurn, noteArrival, runInTurn } from '../../../src/lib/time/loop-turn.ts';
 import { listening } from '../../support/loopback.ts';
 
 /** Takes processor time. */
 const busy = (ms: number) => {
-  for (const end = processorNow() + ms; processorNow() < end; );
+  for (const span = new ProcessorSpan(); !span.hasTaken(ms); );
 };
 
 /** Runs tasks of an owner; resolves with the turn of each. */

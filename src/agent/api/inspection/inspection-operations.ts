@@ -10,33 +10,53 @@ const DEFAULT_DURATION_S = 900;
 
 /** Body of `PUT /tunnels/{url_part}/inspection`. */
 const InspectionRequest = z.strictObject({
-  duration_seconds: z.int().min(1).max(MAX_DURATION_S).default(DEFAULT_DURATION_S),
+  duration_seconds: z
+    .int()
+    .min(1)
+    .max(MAX_DURATION_S)
+    .default(DEFAULT_DURATION_S)
+    .describe('Seconds until it ends automatically.'),
 });
 
-const Reveal = z.enum(['true', 'false']).optional().meta({ description: 'Shows secrets, which are masked otherwise.' });
+const Reveal = z.enum(['true', 'false']).optional().describe('Shows secrets, which are masked otherwise.');
 const Id = z.coerce.number().int().positive();
 
 const FILTERS = {
-  method: z.string().max(64).optional(),
-  path: z.string().max(1_024).optional().meta({ description: 'Contained in path and query, as sent or decoded.' }),
+  method: z.string().max(64).optional().describe('Only requests with this method, in any case.'),
+  path: z.string().max(1_024).optional().describe('Contained in path and query, as sent or decoded.'),
   status: z
     .string()
     .regex(STATUS_FILTER, 'must be a status such as 404, a class such as 5xx, or none')
     .optional()
-    .meta({ description: '404, 5xx, or none without a response.' }),
-  min_duration_ms: z.coerce.number().min(0).optional().meta({ type: 'number' }),
+    .describe('404, 5xx, or none without a response.'),
+  min_duration_ms: z.coerce
+    .number()
+    .min(0)
+    .optional()
+    .meta({ type: 'number', description: 'Only requests that took at least so many milliseconds.' }),
   reveal: Reveal,
 };
 
 const RequestsQuery = querySchema({
   ...FILTERS,
-  limit: z.coerce.number().int().min(1).max(1_000).default(100).meta({ type: 'integer' }),
+  limit: z.coerce
+    .number()
+    .int()
+    .min(1)
+    .max(1_000)
+    .default(100)
+    .meta({ type: 'integer', description: 'At most so many requests.' }),
   before: Id.optional().meta({ type: 'integer', description: 'Only requests older than the one with this id.' }),
 });
 const HarQuery = querySchema(FILTERS);
 const RevealQuery = querySchema({ reveal: Reveal });
 const MessagesQuery = querySchema({
-  after: z.coerce.number().int().min(0).default(0).meta({ type: 'integer' }),
+  after: z.coerce
+    .number()
+    .int()
+    .min(0)
+    .default(0)
+    .meta({ type: 'integer', description: 'Only messages after the one with this number.' }),
   reveal: Reveal,
 });
 

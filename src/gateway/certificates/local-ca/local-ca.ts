@@ -7,6 +7,7 @@ import type { Log } from '../../../lib/log/log.ts';
 import { makePrivateKey } from '../issuing/certificate-issuer.ts';
 import { CertificateFiles, type Leaf } from './certificate-files.ts';
 import { isCaDue } from './certificate-validity.ts';
+import type { CertifyLeaf } from './x509.ts';
 
 /** The gateway's own certificate authority (CA). Clients trust it by its certificate file. */
 export interface LocalCa {
@@ -38,9 +39,11 @@ export async function openLocalCa(dir: string, log: Log, now: () => number = Dat
   const isDue = stored === null || isCaDue(new X509Certificate(stored), now());
   const caPem = isDue ? await certifyItself(caFile, keyPem, now()) : stored;
   if (stored === null && storedKey === null) log.info({ ca: caFile }, 'certificate authority created');
+  let certifier: Promise<CertifyLeaf> | null = null;
   const certify = async (names: readonly string[], privateKeyPem: string) => {
     const leafKey = createPrivateKey(privateKeyPem);
-    return (await loadX509()).certifyLeaf({ caPem, keyPem, names, leafKey, now: now() });
+    certifier ??= loadX509().then(({ leafCertifier }) => leafCertifier(caPem, keyPem));
+    return (await certifier)(names, leafKey, now());
   };
   const leaves = new CertificateFiles({
     dir: join(dir, 'leaves'),

@@ -30,40 +30,41 @@ export async function certifyCa(keyPem: string, now: number): Promise<string> {
   return pemOf(certificate);
 }
 
-interface LeafRequest {
-  caPem: string;
-  keyPem: string;
-  /** Host names and IP addresses. */
-  names: readonly string[];
-  leafKey: KeyObject;
-  /** Milliseconds since 1970. */
-  now: number;
-}
+/**
+ * Issues a server's certificate, as PEM.
+ *
+ * @param names host names and IP addresses
+ * @param now milliseconds since 1970
+ */
+export type CertifyLeaf = (names: readonly string[], leafKey: KeyObject, now: number) => Promise<string>;
 
-/** Issues a server's certificate, as PEM. */
-export async function certifyLeaf({ caPem, keyPem, names, leafKey, now }: LeafRequest): Promise<string> {
+/** Parses a CA once for all certificates that it issues: OpenSSL takes longer to read a key than to sign with it. */
+export async function leafCertifier(caPem: string, keyPem: string): Promise<CertifyLeaf> {
   const ca = new x509.X509Certificate(caPem);
   const caKeys = await signingKeys(createPrivateKey(keyPem));
-  const subject = subjectOf(names);
-  const certificate = await x509.X509CertificateGenerator.create({
-    ...leafValidity(now, ca.notAfter),
-    subject,
-    // The encoded name, not its text: clients compare issuer and subject byte by byte.
-    issuer: ca.subjectName,
-    serialNumber: serialNumber(),
-    signingAlgorithm: ALGORITHM,
-    publicKey: createPublicKey(leafKey).export({ type: 'spki', format: 'der' }),
-    signingKey: caKeys.privateKey,
-    extensions: [
-      new x509.BasicConstraintsExtension(false, undefined, true),
-      new x509.KeyUsagesExtension(x509.KeyUsageFlags.digitalSignature, true),
-      new x509.ExtendedKeyUsageExtension([x509.ExtendedKeyUsage.serverAuth]),
-      // RFC 5280, 4.2.1.6: critical when the subject is empty.
-      new x509.SubjectAlternativeNameExtension(names.map(alternativeName), subject === ''),
-      await x509.AuthorityKeyIdentifierExtension.create(caKeys.publicKey),
-    ],
-  });
-  return pemOf(certificate);
+  const caIdentifier = await x509.AuthorityKeyIdentifierExtension.create(caKeys.publicKey);
+  return async (names, leafKey, now) => {
+    const subject = subjectOf(names);
+    const certificate = await x509.X509CertificateGenerator.create({
+      ...leafValidity(now, ca.notAfter),
+      subject,
+      // The encoded name, not its text: clients compare issuer and subject byte by byte.
+      issuer: ca.subjectName,
+      serialNumber: serialNumber(),
+      signingAlgorithm: ALGORITHM,
+      publicKey: createPublicKey(leafKey).export({ type: 'spki', format: 'der' }),
+      signingKey: caKeys.privateKey,
+      extensions: [
+        new x509.BasicConstraintsExtension(false, undefined, true),
+        new x509.KeyUsagesExtension(x509.KeyUsageFlags.digitalSignature, true),
+        new x509.ExtendedKeyUsageExtension([x509.ExtendedKeyUsage.serverAuth]),
+        // RFC 5280, 4.2.1.6: critical when the subject is empty.
+        new x509.SubjectAlternativeNameExtension(names.map(alternativeName), subject === ''),
+        caIdentifier,
+      ],
+    });
+    return pemOf(certificate);
+  };
 }
 
 /** A common name has at most 64 characters (RFC 5280, A.1); clients only check the alternative names. */
