@@ -22,10 +22,10 @@ FROM --platform=$BUILDPLATFORM ${NODE_IMAGE} AS packages
 ARG TARGETARCH
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
-# zod serves only the types of the management client, which is not in the image. npm leaves empty folders of omitted packages.
+# npm leaves empty folders of omitted packages.
 RUN npm ci --omit=dev --ignore-scripts --os=linux --libc=glibc \
     --cpu="$(node -p '({ amd64: "x64" })[process.argv[1]] ?? process.argv[1]' "$TARGETARCH")" \
-  && rm -r node_modules/zod node_modules/@libsql/*musl* package-lock.json node_modules/.package-lock.json \
+  && rm -r node_modules/@libsql/*musl* package-lock.json node_modules/.package-lock.json \
   && find node_modules -type d -empty -delete
 
 FROM ${NODE_IMAGE} AS node-amd64

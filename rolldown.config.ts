@@ -35,7 +35,9 @@ const program: RolldownOptions = {
   ],
 };
 
-/** What developers run; a container image is built without it. */
+const RESOURCES = 'src/management/resources';
+
+/** What developers run, and what writes the types of the package; a container image is built without it. */
 function tools(): RolldownOptions[] {
   if (!existsSync('bench')) return [];
   const benches = readdirSync('bench').filter((name) => name.endsWith('.ts'));
@@ -76,6 +78,17 @@ function tools(): RolldownOptions[] {
       external: ['@ngrok/ngrok', 'libsql', 'playwright-core', 'vitest', /scripts\/build\.js$/],
       input: 'test/interop/run.ts',
       output: { ...output, dir: 'build/interop' },
+    },
+    {
+      ...options,
+      input: {
+        'management-types': 'packaging/management-types.ts',
+        // It finds the names of schemas among their exports.
+        ...Object.fromEntries(
+          readdirSync(RESOURCES).map((name) => [`resources/${name.replace('.ts', '')}`, `${RESOURCES}/${name}`]),
+        ),
+      },
+      output: { ...output, dir: 'build/types' },
     },
     {
       ...options,

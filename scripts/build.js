@@ -15,6 +15,7 @@ const SOURCES = [
   'packaging/bill-of-materials.ts',
   'packaging/bundled-packages.ts',
   'packaging/compressed-copies.ts',
+  'packaging/management-types.ts',
   'packaging/smaller-modules.ts',
   'packaging/third-party-licenses.ts',
   'test/faults/fleet-agents.ts',
@@ -64,6 +65,8 @@ export function build() {
   // After rolldown, which empties dist.
   run('vite', ['build']);
   run('tsc', ['-p', 'tsconfig.types.json']);
+  // Reads what the compiler has emitted.
+  runProgram('management-types', process.execPath, ['build/types/management-types.js']);
   // npx device-agent runs it in a checkout; npm makes it executable only when it links it, not after the next build.
   chmodSync(PROGRAM, 0o755);
   // A source file that was saved during the build is newer than this.
@@ -76,17 +79,25 @@ export function buildIfStale() {
 }
 
 /**
- * @param {string} tool
+ * @param {string} tool of node_modules/.bin
  * @param {string[]} args
  */
 function run(tool, args) {
-  const path = join(ROOT, 'node_modules/.bin', tool);
+  runProgram(tool, join(ROOT, 'node_modules/.bin', tool), args);
+}
+
+/**
+ * @param {string} name
+ * @param {string} path
+ * @param {string[]} args
+ */
+function runProgram(name, path, args) {
   const { status, error, stdout } = spawnSync(path, args, {
     cwd: ROOT,
     encoding: 'utf8',
     stdio: ['ignore', 'pipe', 'inherit'],
   });
-  if (status !== 0) throw new Error(`${tool} failed: ${error?.message ?? `exit code ${status}`}\n${stdout ?? ''}`);
+  if (status !== 0) throw new Error(`${name} failed: ${error?.message ?? `exit code ${status}`}\n${stdout ?? ''}`);
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {

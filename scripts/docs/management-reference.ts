@@ -1,5 +1,10 @@
 import { z } from 'zod';
-import { OPERATIONS, type Operation } from '../../src/management/operations.ts';
+import {
+  OPERATIONS,
+  type Operation,
+  type OperationFamily,
+  operationFamilies,
+} from '../../src/management/operations.ts';
 
 interface JsonSchema {
   type?: string | string[];
@@ -13,24 +18,22 @@ interface JsonSchema {
   default?: unknown;
 }
 
-type Family = Record<string, Operation>;
-
 /** The tables of docs/management-api.md: each family's operations, and the members of its resource. */
 export function managementReference(): string {
-  return Object.entries<Family>(OPERATIONS)
-    .filter(([name]) => !/^tlsEdge[A-Z]/.test(name) && name !== 'serviceUsers')
-    .map(([name, family]) => [headingOf(name), operationsTable(withModules(name, family)), membersTable(family)])
+  return operationFamilies()
+    .filter(({ name }) => name !== ALIAS)
+    .map((family) => [headingOf(family.name), operationsTable(operationsOf(family)), membersTable(family.operations)])
     .map((parts) => parts.filter((part) => part !== '').join('\n\n'))
     .join('\n\n');
 }
 
-/** The modules of a TLS edge belong to its section; service users are bot users under another path. */
-function withModules(name: string, family: Family): Operation[] {
-  const others = Object.entries<Family>(OPERATIONS).filter(
-    ([other]) =>
-      (name === 'tlsEdges' && /^tlsEdge[A-Z]/.test(other)) || (name === 'botUsers' && other === 'serviceUsers'),
-  );
-  return [family, ...others.map(([, operations]) => operations)].flatMap((operations) => Object.values(operations));
+/** Bot users under another path. */
+const ALIAS = 'serviceUsers';
+
+/** All operations of a section: those of modules belong to their edge's. */
+function operationsOf({ name, operations, modules }: OperationFamily): Operation[] {
+  const others = [...modules.map((module) => module.operations), ...(name === 'botUsers' ? [OPERATIONS[ALIAS]] : [])];
+  return [operations, ...others].flatMap((family) => Object.values<Operation>(family));
 }
 
 function headingOf(family: string): string {
@@ -53,7 +56,7 @@ function operationsTable(operations: readonly Operation[]): string {
   return ['| Operation | Success | |', '| --- | --- | --- |', ...new Set(rows)].join('\n');
 }
 
-function membersTable({ get, create, update }: Family): string {
+function membersTable({ get, create, update }: OperationFamily['operations']): string {
   const places: Places = {
     Create: membersOf(create?.body, 'input'),
     Update: membersOf(update?.body, 'input'),

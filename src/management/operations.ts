@@ -33,10 +33,12 @@ import { secrets, vaults } from './resources/vault.ts';
 export interface Operation<
   Body extends z.ZodType | null = z.ZodType | null,
   Answer extends z.ZodType | null = z.ZodType | null,
+  Path extends string = string,
+  ListKey extends string | null = string | null,
 > {
   method: 'GET' | 'POST' | 'PATCH' | 'PUT' | 'DELETE';
   /** `{id}` stands for the resource's id, `{type}` for the type of an event source below it. */
-  path: string;
+  path: Path;
   /** The prefix of the resource's ids. */
   idPrefix: string;
   summary: string;
@@ -46,43 +48,70 @@ export interface Operation<
   answer: Answer;
   status: 200 | 201 | 204;
   /** The response's member with the items; null: not a list. */
-  listKey: string | null;
+  listKey: ListKey;
   /** The prefix of the items' ids, when a list belongs to one resource; left out: the same. */
   itemPrefix?: string;
   /** Further query parameters of a list. */
   filters?: z.ZodObject;
+  /** For the client: the only member of the body that its method takes; null: none, it sends `{}`. Left out: the body. */
+  takes?: string | null;
+  /** For the client: the member of the response that its method returns. Left out: the response. */
+  returns?: string;
 }
 
 /** Where an operation's path begins, and the ids below it. */
 type Collection = Pick<ReadableResource, 'path' | 'idPrefix'>;
 
-function get<A extends z.ZodType>(of: Collection, below: string, summary: string, answer: A): Operation<null, A> {
+/** A path that ends like this. */
+type Below<End extends string> = `${string}${End}`;
+
+function get<End extends string, A extends z.ZodType>(
+  of: Collection,
+  below: End,
+  summary: string,
+  answer: A,
+): Operation<null, A, Below<End>, null> {
   return { method: 'GET', ...at(of, below), summary, body: null, answer, status: 200, listKey: null };
 }
 
-function change<B extends z.ZodType | null, A extends z.ZodType>(
+function change<End extends string, B extends z.ZodType | null, A extends z.ZodType>(
   method: 'POST' | 'PATCH' | 'PUT',
   of: Collection,
-  below: string,
+  below: End,
   summary: string,
   body: B,
   answer: A,
-): Operation<B, A> {
+): Operation<B, A, Below<End>, null> {
   return { method, ...at(of, below), summary, body, answer, status: method === 'POST' ? 201 : 200, listKey: null };
 }
 
-function remove(of: Collection, below: string, summary: string): Operation<null, null> {
+function remove<End extends string>(
+  of: Collection,
+  below: End,
+  summary: string,
+): Operation<null, null, Below<End>, null> {
   return { method: 'DELETE', ...at(of, below), summary, body: null, answer: null, status: 204, listKey: null };
 }
 
-function at({ path, idPrefix }: Collection, below: string): Collection {
-  return { path: path + below, idPrefix };
+function at<End extends string>({ path, idPrefix }: Collection, below: End): { path: Below<End>; idPrefix: string } {
+  return { path: `${path}${below}`, idPrefix };
+}
+
+/** A list of a resource's own items, or below a resource one of `items`. */
+function listOf<End extends string, A extends z.ZodType>(
+  of: Collection,
+  below: End,
+  summary: string,
+  answer: A,
+  { listKey, idPrefix }: Pick<ReadableResource, 'listKey' | 'idPrefix'>,
+): Operation<null, A, Below<End>, string> {
+  return { ...get(of, below, summary, answer), listKey, ...(idPrefix !== of.idPrefix && { itemPrefix: idPrefix }) };
 }
 
 /** The operations of a read-only resource. */
 function readable<A extends z.ZodType>(resource: ReadableResource<A>) {
-  const { name, answer, listKey } = resource;
-  const list: Operation<null, A> = { ...get(resource, '', `List every ${name}, newest first`, answer), listKey };
+  const { name, answer } = resource;
+  const list = listOf(resource, '', `List every ${name}, newest first`, answer, resource);
   return { get: get(resource, '/{id}', `Get one ${name}`, answer), list };
 }
 
@@ -113,18 +142,15 @@ function edgeModule<B extends z.ZodType, A extends z.ZodType>(
 }
 
 /** Sends a command to a session's agent. */
-function sessionAction(action: 'restart' | 'stop' | 'update'): Operation<null, null> {
+function sessionAction(action: 'restart' | 'stop' | 'update') {
   const summary = `Ask the agent of a tunnel session to ${action}`;
-  return { ...remove(tunnelSessions, `/{id}/${action}`, summary), method: 'POST' };
+  return { ...remove(tunnelSessions, `/{id}/${action}`, summary), method: 'POST' as const };
 }
 
 /** Changes the state of a device; answers with the device. */
-function deviceAction(action: DeviceAction, summary: string): Operation<null, typeof devices.answer> {
-  return { ...get(devices, `/{id}/${action}`, summary, devices.answer), method: 'POST' };
+function deviceAction(action: 'approve' | 'revoke' | 'rotate', summary: string) {
+  return { ...get(devices, `/{id}/${action}`, summary, devices.answer), method: 'POST' as const };
 }
-
-/** What can be done with a device. */
-type DeviceAction = 'approve' | 'revoke' | 'rotate';
 
 /** Decides on events that a destination has refused; answers with the destination. */
 function refusedEventAction(action: string, summary: string) {
@@ -145,9 +171,13 @@ export const OPERATIONS = {
     detachCertificateManagementPolicy: remove(
       reservedDomains,
       '/{id}/certificate_management_policy',
-      'Detach the certificate management policy of a reserved domain',
+      'Disable automatic certificates for a reserved domain, and detach the current one',
     ),
-    detachCertificate: remove(reservedDomains, '/{id}/certificate', 'Detach the certificate of a reserved domain'),
+    detachCertificate: remove(
+      reservedDomains,
+      '/{id}/certificate',
+      'Detach an uploaded certificate from a reserved domain; for an automatic one, detach its policy',
+    ),
     detachHttpEndpointConfiguration: remove(
       reservedDomains,
       '/{id}/http_endpoint_configuration',
@@ -159,7 +189,12 @@ export const OPERATIONS = {
       'Detach the HTTPS endpoint configuration of a reserved domain',
     ),
     checkDns: {
-      ...get(reservedDomains, '/{id}/check_dns', 'Look up the DNS records of a reserved domain now', DnsCheck),
+      ...get(
+        reservedDomains,
+        '/{id}/check_dns',
+        "Look up the DNS records of a reserved domain now, with the gateway's resolver",
+        DnsCheck,
+      ),
       method: 'POST' as const,
     },
   },
@@ -192,11 +227,13 @@ export const OPERATIONS = {
   },
   vaults: {
     ...writable(vaults),
-    listSecrets: {
-      ...get(vaults, '/{id}/secrets', 'List the secrets of one vault, newest first', secrets.answer),
-      listKey: secrets.listKey,
-      itemPrefix: secrets.idPrefix,
-    },
+    listSecrets: listOf(
+      vaults,
+      '/{id}/secrets',
+      'List the secrets of one vault, newest first',
+      secrets.answer,
+      secrets,
+    ),
   },
   secrets: writable(secrets),
   people: {
@@ -209,17 +246,29 @@ export const OPERATIONS = {
       null,
       PersonLink,
     ),
-    signOut: { ...remove(people, '/{id}/sign_out', 'End all sign-ins of a person'), method: 'POST' as const },
-    listEndpoints: {
-      ...get(people, '/{id}/endpoints', 'List the endpoints at which a person may sign in', endpoints.answer),
-      listKey: endpoints.listKey,
-      itemPrefix: endpoints.idPrefix,
+    signOut: {
+      ...remove(people, '/{id}/sign_out', 'End all sign-ins of a person, at all tunnels and in all browsers'),
+      method: 'POST' as const,
     },
+    listEndpoints: listOf(
+      people,
+      '/{id}/endpoints',
+      'List the endpoints online whose policy lets a person sign in; other rules may let in fewer people',
+      endpoints.answer,
+      endpoints,
+    ),
   },
   reservedAddrs: writable(reservedAddrs),
   shareLinks: {
     ...readable(shareLinks),
-    create: change('POST', shareLinks, '', 'Create a new share link', ShareLinkCreate, shareLinks.answer),
+    create: change(
+      'POST',
+      shareLinks,
+      '',
+      'Create a link to an endpoint that is online and whose policy has the action gateway-share-links',
+      ShareLinkCreate,
+      shareLinks.answer,
+    ),
     delete: remove(shareLinks, '/{id}', 'Delete one share link; browsers that have opened it are no longer let in'),
   },
   applicationUsers: {
@@ -234,40 +283,59 @@ export const OPERATIONS = {
     ...readable(auditEvents),
     list: { ...readable(auditEvents).list, filters: AuditFilters },
     undo: {
-      ...get(auditEvents, '/{id}/undo', 'Undo the change of a traffic policy, by another change', auditEvents.answer),
+      ...get(
+        auditEvents,
+        '/{id}/undo',
+        'Undo the change of a traffic policy, by another change, whose event is answered',
+        auditEvents.answer,
+      ),
       method: 'POST' as const,
     },
   },
   eventDestinations: {
     ...writable(eventDestinations),
-    listRefusedEvents: {
-      ...get(eventDestinations, '/{id}/refused_events', 'List the events that a destination has refused', RefusedEvent),
-      listKey: refusedEvents.listKey,
-      itemPrefix: refusedEvents.idPrefix,
-    },
-    sendAgain: refusedEventAction('send_again', 'Send refused events to their destination again'),
-    letGo: refusedEventAction('let_go', 'Forget refused events: their destination does not get them'),
+    listRefusedEvents: listOf(
+      eventDestinations,
+      '/{id}/refused_events',
+      'List the events that a destination has refused',
+      RefusedEvent,
+      refusedEvents,
+    ),
+    sendAgain: refusedEventAction('send_again', 'Send refused events to their destination again: those chosen, or all'),
+    letGo: refusedEventAction(
+      'let_go',
+      'Forget refused events, which their destination does not get: those chosen, or all',
+    ),
   },
   eventSubscriptions: {
     ...writable(eventSubscriptions),
-    getSources: get(eventSubscriptions, SOURCES, 'List the types of an event subscription', EventSourceList),
-    addSource: change(
-      'POST',
-      eventSubscriptions,
-      SOURCES,
-      'Add a type to an event subscription',
-      EventSourceCreate,
-      EventSource,
-    ),
+    getSources: {
+      ...get(eventSubscriptions, SOURCES, 'List the types of an event subscription', EventSourceList),
+      returns: 'sources' as const,
+    },
+    addSource: {
+      ...change(
+        'POST',
+        eventSubscriptions,
+        SOURCES,
+        'Add a type to an event subscription, which applies from now on',
+        EventSourceCreate,
+        EventSource,
+      ),
+      takes: 'type' as const,
+    },
     getSource: get(eventSubscriptions, SOURCE, 'Get one type of an event subscription', EventSource),
-    updateSource: change(
-      'PATCH',
-      eventSubscriptions,
-      SOURCE,
-      'Keep one type of an event subscription: a type is all it has',
-      EventSourceUpdate,
-      EventSource,
-    ),
+    updateSource: {
+      ...change(
+        'PATCH',
+        eventSubscriptions,
+        SOURCE,
+        'Keep one type of an event subscription: a type is all it has',
+        EventSourceUpdate,
+        EventSource,
+      ),
+      takes: null,
+    },
     removeSource: remove(eventSubscriptions, SOURCE, 'Remove one type of an event subscription'),
   },
   endpoints: writable(endpoints),
@@ -285,4 +353,25 @@ export function allOperations(): { id: string; family: string; operation: Operat
   return Object.entries<Record<string, Operation>>(OPERATIONS).flatMap(([family, operations]) =>
     Object.entries(operations).map(([name, operation]) => ({ id: `${family}.${name}`, family, operation })),
   );
+}
+
+/** The operations of a kind of resource. */
+export interface OperationFamily {
+  /** `botUsers` */
+  name: string;
+  operations: Readonly<Record<string, Operation>>;
+  /** Parts of each resource, with operations of their own. */
+  modules: readonly OperationFamily[];
+}
+
+/** All families, as the client has them: the modules of TLS edges, such as `tlsEdgeBackend`, are below these as `backend`. */
+export function operationFamilies(): OperationFamily[] {
+  const all = Object.entries<OperationFamily['operations']>(OPERATIONS);
+  const modules = all.flatMap(([family, operations]) => {
+    const [, first, rest] = /^tlsEdge([A-Z])(\w*)$/.exec(family) ?? [];
+    return first === undefined ? [] : [{ family, name: first.toLowerCase() + rest, operations, modules: [] }];
+  });
+  return all
+    .filter(([name]) => modules.every(({ family }) => family !== name))
+    .map(([name, operations]) => ({ name, operations, modules: name === 'tlsEdges' ? modules : [] }));
 }

@@ -5,31 +5,10 @@ import { isBelowLocalhost } from '../lib/network/loopback-names.ts';
 import { backoffDelay } from '../lib/time/backoff.ts';
 import { type Clock, systemClock } from '../lib/time/clock.ts';
 import { DeadlineExceeded, withOwnSignal, withSignal } from '../lib/time/deadline.ts';
+import type { ManagementClientOptions } from './client-types.ts';
 import type { Fetch, FetchAnswer } from './fetch-trusting.ts';
 import { ManagementError, TIMEOUT, UNREACHABLE, UNREADABLE_ANSWER } from './management-error.ts';
 import type { Operation } from './operations.ts';
-
-/** Options of the management client. */
-export interface ManagementClientOptions {
-  /** The management URL of a gateway of your own. Default: ngrok's cloud, `https://api.ngrok.com`. */
-  baseUrl?: string | undefined;
-  apiKey: string;
-  /** Version of the API; 2 is the only one. */
-  version?: string | undefined;
-  /** Milliseconds for one attempt, including the response's body. Default: 30 s. */
-  timeoutMs?: number | undefined;
-  /** Maximum retries of a call, where a retry is safe. Default: 3. */
-  retries?: number | undefined;
-  /**
-   * PEM of the CA of the API's certificate, if it is not a public CA: a gateway's `ca.pem`. Cannot be combined with
-   * `fetch`.
-   */
-  ca?: string | undefined;
-  /** Replaces the global `fetch`. */
-  fetch?: Fetch | undefined;
-  /** For tests. */
-  clock?: Clock | undefined;
-}
 
 /** Arguments of one call. */
 export interface Call {

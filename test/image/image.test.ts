@@ -11,8 +11,10 @@ import {
   NO_IMAGE_BUILDER,
   spawnContainer,
 } from '../support/container-image.ts';
+import { DockerDaemon } from '../support/docker-daemon.ts';
 import { unless } from '../support/requirements.ts';
 import { sharedFolder } from '../support/temporary-folder.ts';
+import { until } from '../support/until.ts';
 
 const BUILD_MS = 300_000;
 const FREE = ['AGENT_PORT=0', 'GATEWAY_HTTP_PORT=0', 'GATEWAY_HTTPS_PORT=0'];
@@ -138,4 +140,42 @@ describe('the image', unless(NO_IMAGE_BUILDER), () => {
     },
     BUILD_MS,
   );
+});
+
+const docker = await DockerDaemon.start();
+
+// After the image above, in the same file: a second build beside it would take the processor from other tests.
+describe('with the Docker of this machine', unless(typeof docker === 'string' ? docker : null), () => {
+  const daemon = docker as DockerDaemon;
+  const inspect = async (what: string, field: string) =>
+    JSON.parse(await daemon.docker('inspect', `--format={{json .${field}}}`, what));
+
+  beforeAll(() => daemon.build('device-agent'), BUILD_MS);
+  afterAll(() => daemon.close());
+
+  it('the image builds, for the platform of the machine', async () => {
+    expect(await inspect('device-agent', 'Config.User')).toBe('65532:65532');
+    const script = 'process.stdout.write(process.arch)';
+    const run = ['run', '--rm', '--network=host', '--entrypoint=node', 'device-agent', '-e', script];
+    expect(await daemon.docker(...run)).toBe(process.arch);
+  });
+
+  it('a container is healthy seconds after its start, before Docker 27 with a start interval, before 25 after a minute', async () => {
+    const [major = 0] = (await daemon.docker('version', '--format={{.Server.Version}}')).split('.').map(Number);
+    const rights = ['--read-only', '--cap-drop=ALL', '--security-opt=no-new-privileges', '--network=host'];
+    const settings = ['AGENT_GATEWAY=embedded', 'GATEWAY_HTTP_PORT=0', 'GATEWAY_HTTPS_PORT=0'];
+    const interval = major === 25 || major === 26 ? ['--health-start-interval=5s'] : [];
+    const options = [...rights, ...settings.map((line) => `--env=${line}`), ...interval];
+    const container = await daemon.docker('run', '--detach', ...options, 'device-agent');
+    await until(
+      async () => (await inspect(container, 'State.Health.Status')) === 'healthy',
+      'the container is healthy',
+      {
+        withinMs: major < 25 ? 75_000 : 15_000,
+        everyMs: 250,
+      },
+    );
+    await daemon.docker('stop', container);
+    expect(await inspect(container, 'State.ExitCode')).toBe(0);
+  }, 120_000);
 });

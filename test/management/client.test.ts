@@ -3,8 +3,8 @@ import { inspect } from 'node:util';
 import { afterEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/lib/time/clock.ts';
 import { ManagementClient } from '../../src/management/client.ts';
+import type { ManagementClientOptions } from '../../src/management/client-types.ts';
 import { ManagementError } from '../../src/management/management-error.ts';
-import type { ManagementClientOptions } from '../../src/management/transport.ts';
 import { type HttpService, json, refuse, startHttpService } from '../support/http-service.ts';
 import { InstantClock } from '../support/instant-clock.ts';
 

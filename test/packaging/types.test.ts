@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import { expect, it } from 'vitest';
@@ -75,6 +75,8 @@ const UNDICI = `declare module 'undici' {
   function fetch(url: string, request: object): Promise<Response>;
 }`;
 
+const run = promisify(execFile);
+
 it.each([
   ['node16', 'node16', 'module', [PROGRAM, ...DOCUMENTED]],
   ['bundler', 'esnext', 'module', [PROGRAM]],
@@ -84,14 +86,19 @@ it.each([
   async (moduleResolution, module, type, programs) => {
     expect(DOCUMENTED.length).toBeGreaterThan(1);
     const folder = temporaryFolder();
-    mkdirSync(join(folder, 'node_modules'));
-    symlinkSync(resolve('.'), join(folder, 'node_modules', 'device-agent'));
+    const installed = join(folder, 'node_modules', 'device-agent');
+    mkdirSync(installed, { recursive: true });
+    // Without its dependencies, and outside of the project: it finds no zod.
+    const { stdout: packed } = await run('npm', ['pack', '--json', '--ignore-scripts', '--pack-destination', folder]);
+    const tarball = join(folder, JSON.parse(packed)[0].filename);
+    await run('tar', ['-xzf', tarball, '-C', installed, '--strip-components=1']);
     writeFileSync(join(folder, 'package.json'), JSON.stringify({ type }));
     for (const [at, program] of programs.entries()) writeFileSync(join(folder, `program-${at}.ts`), program);
     writeFileSync(join(folder, 'undici.d.ts'), UNDICI);
     const typeRoots = [resolve('node_modules/@types')];
     const compilerOptions = {
       strict: true,
+      skipLibCheck: false,
       noEmit: true,
       target: 'es2022',
       lib: ['es2022'],
@@ -103,7 +110,7 @@ it.each([
     };
     writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify(config));
     const tsc = resolve('node_modules/typescript/bin/tsc');
-    const { stdout } = await promisify(execFile)(process.execPath, [tsc, '-p', folder]).catch((error) => error);
+    const { stdout } = await run(process.execPath, [tsc, '-p', folder]).catch((error) => error);
     expect(stdout).toBe('');
   },
 );

@@ -44,60 +44,71 @@ export function imageNodeVersion(): string {
   return /NODE_IMAGE=\S+node:(\d+)-/.exec(readFileSync('Dockerfile', 'utf8'))?.[1] ?? '';
 }
 
+/** The arguments of a build that replace the base images by those of `copyBases`. */
+export const BASE_ARGUMENTS = [
+  '--build-arg=NODE_IMAGE=localhost/tools',
+  '--build-arg=NODE_IMAGE_ARM=localhost/tools',
+  '--build-arg=BASE_IMAGE=localhost/libraries',
+];
+
+/** Files and environment of an image without a base. */
+interface BaseImage {
+  name: string;
+  folder: string;
+  env: string[];
+}
+
+/** Copies files of this machine for substitutes of the Node.js and base images into new folders of this one. */
+export function copyBases(folder: string): BaseImage[] {
+  const tools = join(folder, 'tools');
+  const libraries = join(folder, 'libraries');
+  const npm = dirname(dirname(realpathSync(which('npm'))));
+  const node = nodeBinary(imageNodeVersion());
+  copyProgram(node, join(tools, 'usr/local/bin/node'), tools);
+  for (const tool of ['sh', 'env', 'rm', 'mkdir', 'find']) copyProgram(which(tool), join(tools, 'bin', tool), tools);
+  cpSync(npm, join(tools, 'usr/local/lib/node_modules/npm'), { recursive: true, dereference: true });
+  for (const name of ['npm', 'npx'])
+    symlinkSync(`../lib/node_modules/npm/bin/${name}-cli.js`, join(tools, 'usr/local/bin', name));
+  mkdirSync(join(tools, 'usr/bin'), { recursive: true });
+  symlinkSync('/bin/env', join(tools, 'usr/bin/env'));
+  mkdirSync(join(tools, 'tmp'));
+  cpSync(CERTIFICATES, join(tools, CERTIFICATES), { dereference: true });
+  for (const path of librariesOf(node)) copyLibrary(path, libraries);
+  for (const name of ['proc', 'dev', 'sys', 'tmp']) mkdirSync(join(libraries, name));
+  const env = ['HOME=/root', `NODE_EXTRA_CA_CERTS=${CERTIFICATES}`, 'npm_config_prefer_offline=true'];
+  return [
+    { name: 'localhost/tools', folder: tools, env },
+    { name: 'localhost/libraries', folder: libraries, env: [] },
+  ];
+}
+
 /** The test's own image store, filled with buildah, without any registry. */
 export class ImageStore {
   readonly #folder = mkdtempSync(join(tmpdir(), 'images-'));
 
   /** Creates substitutes for the Node.js and base images from files of this machine. */
   async makeBases(): Promise<void> {
-    const tools = join(this.#folder, 'tools');
-    const libraries = join(this.#folder, 'libraries');
-    const npm = dirname(dirname(realpathSync(which('npm'))));
-    const node = nodeBinary(imageNodeVersion());
-    copyProgram(node, join(tools, 'usr/local/bin/node'), tools);
-    for (const tool of ['sh', 'env', 'rm', 'mkdir', 'find']) copyProgram(which(tool), join(tools, 'bin', tool), tools);
-    cpSync(npm, join(tools, 'usr/local/lib/node_modules/npm'), { recursive: true, dereference: true });
-    for (const name of ['npm', 'npx'])
-      symlinkSync(`../lib/node_modules/npm/bin/${name}-cli.js`, join(tools, 'usr/local/bin', name));
-    mkdirSync(join(tools, 'usr/bin'), { recursive: true });
-    symlinkSync('/bin/env', join(tools, 'usr/bin/env'));
-    mkdirSync(join(tools, 'tmp'));
-    cpSync(CERTIFICATES, join(tools, CERTIFICATES), { dereference: true });
-    for (const path of librariesOf(node)) copyLibrary(path, libraries);
-    for (const name of ['proc', 'dev', 'sys', 'tmp']) mkdirSync(join(libraries, name));
-    await this.#import(tools, 'tools', [
-      'HOME=/root',
-      `NODE_EXTRA_CA_CERTS=${CERTIFICATES}`,
-      'npm_config_prefer_offline=true',
-    ]);
-    await this.#import(libraries, 'libraries', []);
-  }
-
-  async #import(folder: string, name: string, env: string[]): Promise<void> {
-    const container = await this.#buildah('from', 'scratch');
-    await this.#buildah('copy', '--quiet', container, folder, '/');
-    for (const assignment of env) await this.#buildah('config', '--env', assignment, container);
-    await this.#buildah('commit', '--quiet', '--rm', container, `localhost/${name}`);
-    rmSync(folder, { recursive: true });
+    for (const { name, folder, env } of copyBases(this.#folder)) {
+      const container = await this.#buildah('from', 'scratch');
+      await this.#buildah('copy', '--quiet', container, folder, '/');
+      for (const assignment of env) await this.#buildah('config', '--env', assignment, container);
+      await this.#buildah('commit', '--quiet', '--rm', container, name);
+      rmSync(folder, { recursive: true });
+    }
   }
 
   /** Builds the repository's Dockerfile. */
   async build(name: string, arch: string, ...more: string[]): Promise<void> {
     const cache = (await promisify(execFile)('npm', ['config', 'get', 'cache'])).stdout.trim();
     mkdirSync(cache, { recursive: true });
-    const bases = [
-      'NODE_IMAGE=localhost/tools',
-      'NODE_IMAGE_ARM=localhost/tools',
-      'BASE_IMAGE=localhost/libraries',
-      `ARCH=${arch}`,
-      `TARGETARCH=${arch}`,
-    ];
     await this.#buildah(
       'build',
       '--isolation=chroot',
       '--format=docker',
       '--pull-never',
-      ...bases.flatMap((argument) => ['--build-arg', argument]),
+      ...BASE_ARGUMENTS,
+      `--build-arg=ARCH=${arch}`,
+      `--build-arg=TARGETARCH=${arch}`,
       `--volume=${cache}:/root/.npm`,
       ...more,
       '--tag',

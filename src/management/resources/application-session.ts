@@ -3,34 +3,26 @@ import { COMMON_ANSWER, orNull, Ref, UNKNOWN_ID, UTC } from './resource.ts';
 
 const time = (what: string) => z.string().describe(`${what} ${UTC}`);
 
-/** Somebody who has signed in at an endpoint whose policy requires it. Listed as long as one of their sessions is. */
-export const ApplicationUser = z.object({
-  ...COMMON_ANSWER,
-  identity_provider: z
-    .object({
-      name: z.string().describe('The host of the issuer, for people.'),
-      url: z.string().describe('The issuer, as policies name it.'),
-    })
-    .describe('Where the person has signed in; `url` is the issuer, as policies name it.'),
-  provider_user_id: z.string().describe("The provider's identifier of the person, which never changes."),
-  username: z.string().describe("Always empty. ngrok's API has it."),
-  email: z.string().describe('Empty when the provider sends none, or one that it has not verified.'),
-  name: z.string().describe('The name of the person, as the provider knows it; may be empty.'),
-  last_active: time('The same as `last_login`: the gateway does not write at each request.'),
-  last_login: time('When the person last signed in.'),
-});
-export interface ApplicationUser extends z.output<typeof ApplicationUser> {
-  /** `url` is the issuer, as policies name it. */
-  identity_provider: { name: string; url: string };
-  /** The provider's identifier, which never changes. */
-  provider_user_id: string;
-  /** Always empty: it is only in ngrok's API. */
-  username: string;
-  /** Empty when the provider tells none, or one that it has not verified. */
-  email: string;
-  /** The same as `last_login`: the gateway does not write at each request. */
-  last_active: string;
-}
+export const ApplicationUser = z
+  .object({
+    ...COMMON_ANSWER,
+    identity_provider: z
+      .object({
+        name: z.string().describe('The host of the issuer, for people.'),
+        url: z.string().describe('The issuer, as policies name it.'),
+      })
+      .describe('Where the person has signed in; `url` is the issuer, as policies name it.'),
+    provider_user_id: z.string().describe("The provider's identifier of the person, which never changes."),
+    username: z.string().describe("Always empty. ngrok's API has it."),
+    email: z.string().describe('Empty when the provider sends none, or one that it has not verified.'),
+    name: z.string().describe('The name of the person, as the provider knows it; may be empty.'),
+    last_active: time('The same as `last_login`: the gateway does not write at each request.'),
+    last_login: time('When the person last signed in.'),
+  })
+  .describe(
+    'Somebody who has signed in at an endpoint whose policy requires it. Listed as long as one of their sessions is.',
+  );
+export type ApplicationUser = z.output<typeof ApplicationUser>;
 
 export const applicationUsers = {
   name: 'application user',
@@ -50,39 +42,27 @@ const UserAgent = z.object({
   os_version: z.string().describe('The version of the operating system; empty when it is unknown.'),
 });
 
-/** A session of such a person in one browser. */
-export const ApplicationSession = z.object({
-  ...COMMON_ANSWER,
-  id: z.string().describe('The same as `actions.ngrok.oidc.identity.current_session_id` in policies.'),
-  public_url: z.string().describe('The URL at which the person has signed in.'),
-  browser_session: z
-    .object({
-      user_agent: UserAgent.describe('What the browser says about itself.'),
-      ip_address: z.string().describe('The address of the client.'),
-      location: orNull(z.unknown()).describe("Always null. ngrok's API has the place of the address."),
-    })
-    .describe('The browser, as of the sign-in.'),
-  application_user: Ref.describe('The person, as an application user.'),
-  last_active: time('The same as `created_at`: the gateway does not write at each request.'),
-  expires_at: time('When the session ends at the latest. It ends earlier when it is not used.'),
-  endpoint: Ref.describe('The endpoint at which the person has signed in. It may no longer exist.'),
-  edge: orNull(Ref).describe("Always null. ngrok's API has it for HTTPS edges."),
-  route: orNull(Ref).describe("Always null. ngrok's API has it for HTTPS edges."),
-});
-export interface ApplicationSession extends z.output<typeof ApplicationSession> {
-  /** `actions.ngrok.oidc.identity.current_session_id` of policies. */
-  id: string;
-  /** Where the person has signed in. */
-  public_url: string;
-  /** As of the sign-in. */
-  browser_session: z.output<typeof ApplicationSession>['browser_session'];
-  /** The same as `created_at`: the gateway does not write at each request. */
-  last_active: string;
-  /** When the session ends at the latest; it ends earlier when it is not used. */
-  expires_at: string;
-  /** The endpoint that the person has signed in at; it may be gone. */
-  endpoint: Ref;
-}
+export const ApplicationSession = z
+  .object({
+    ...COMMON_ANSWER,
+    id: z.string().describe('The same as `actions.ngrok.oidc.identity.current_session_id` in policies.'),
+    public_url: z.string().describe('The URL at which the person has signed in.'),
+    browser_session: z
+      .object({
+        user_agent: UserAgent.describe('What the browser says about itself.'),
+        ip_address: z.string().describe('The address of the client.'),
+        location: orNull(z.unknown()).describe("Always null. ngrok's API has the place of the address."),
+      })
+      .describe('The browser, as of the sign-in.'),
+    application_user: Ref.describe('The person, as an application user.'),
+    last_active: time('The same as `created_at`: the gateway does not write at each request.'),
+    expires_at: time('When the session ends at the latest. It ends earlier when it is not used.'),
+    endpoint: Ref.describe('The endpoint at which the person has signed in. It may no longer exist.'),
+    edge: orNull(Ref).describe("Always null. ngrok's API has it for HTTPS edges."),
+    route: orNull(Ref).describe("Always null. ngrok's API has it for HTTPS edges."),
+  })
+  .describe('A session of an application user in one browser.');
+export type ApplicationSession = z.output<typeof ApplicationSession>;
 
 export const applicationSessions = {
   name: 'application session',

@@ -22,50 +22,33 @@ export type AuditFilters = z.output<typeof AuditFilters>;
 
 const values = orNull(z.record(z.string(), z.unknown()));
 
-/** Who has changed what; for 90 days. */
-export const AuditEvent = z.object({
-  ...COMMON_ANSWER,
-  type: z.string().describe('For example `domain_created.v0`, `domain_updated.v0` or `domain_deleted.v0`.'),
-  object_id: z.string().describe('The id of what was changed. It may no longer exist.'),
-  by: z
-    .string()
-    .describe(
-      'The id of an API key or person; `gateway` for a command or a link that names nobody, `device` for a device that joins or leaves.',
+export const AuditEvent = z
+  .object({
+    ...COMMON_ANSWER,
+    type: z.string().describe('For example `domain_created.v0`, `domain_updated.v0` or `domain_deleted.v0`.'),
+    object_id: z.string().describe('The id of what was changed. It may no longer exist.'),
+    by: z
+      .string()
+      .describe(
+        'The id of an API key or person; `gateway` for a command or a link that names nobody, `device` for a device that joins or leaves.',
+      ),
+    by_description: orNull(z.string()).describe(
+      'The description of that API key, or name and email address of that person; null without one.',
     ),
-  by_description: orNull(z.string()).describe(
-    'The description of that API key, or name and email address of that person; null without one.',
-  ),
-  from_address: orNull(z.string()).describe(
-    "The address that the change came from; null for a command on the gateway's machine.",
-  ),
-  before: values.describe('Members before the change, without secrets; null when it was created.'),
-  after: values.describe('Members after the change; null when it was deleted.'),
-  policy_difference: z
-    .string()
-    .optional()
-    .describe(
-      'What has changed in the traffic policy, as `diff -u` shows it for YAML, with secrets masked; empty: only its layout. Left out in lists, and when its policy has not changed.',
+    from_address: orNull(z.string()).describe(
+      "The address that the change came from; null for a command on the gateway's machine.",
     ),
-});
-export interface AuditEvent extends z.output<typeof AuditEvent> {
-  /** Such as `domain_created.v0`, `domain_updated.v0` or `domain_deleted.v0`. */
-  type: string;
-  /** The id of an API key or person; `gateway` for a command or a link that names nobody, `device` for a device that joins or leaves. */
-  by: string;
-  /** The description of that API key, or name and email address of that person; null without one. */
-  by_description: string | null;
-  /** Null for a command on the gateway's machine. */
-  from_address: string | null;
-  /** Members before the change, without secrets; null when it was created. */
-  before: Record<string, unknown> | null;
-  /** Members after the change; null when it was deleted. */
-  after: Record<string, unknown> | null;
-  /**
-   * What has changed in the traffic policy, as `diff -u` shows it for YAML, with secrets masked; empty: only its layout. Left out
-   * in lists, and when its policy has not changed.
-   */
-  policy_difference?: string | undefined;
-}
+    before: values.describe('Members before the change, without secrets; null when it was created.'),
+    after: values.describe('Members after the change; null when it was deleted.'),
+    policy_difference: z
+      .string()
+      .optional()
+      .describe(
+        'What has changed in the traffic policy, as `diff -u` shows it for YAML, with secrets masked; empty: only its layout. Left out in lists, and when its policy has not changed.',
+      ),
+  })
+  .describe('Who has changed what; for 90 days.');
+export type AuditEvent = z.output<typeof AuditEvent>;
 
 export const auditEvents = {
   name: 'audit event',

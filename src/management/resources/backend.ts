@@ -34,28 +34,23 @@ const responseMembers = {
 
 /** Defaults: an empty body and status 200. */
 export const HttpResponseBackendCreate = body(responseMembers);
-export interface HttpResponseBackendCreate extends z.input<typeof HttpResponseBackendCreate> {
-  /** From 200 to 599. Default: 200. */
-  status_code?: number | undefined;
-}
+export type HttpResponseBackendCreate = z.input<typeof HttpResponseBackendCreate>;
 
 export const HttpResponseBackendUpdate = HttpResponseBackendCreate;
-export interface HttpResponseBackendUpdate extends HttpResponseBackendCreate {}
+export type HttpResponseBackendUpdate = HttpResponseBackendCreate;
 
-/** A backend that sends a fixed response to every request. */
-export const HttpResponseBackend = z.object({
-  ...COMMON_ANSWER,
-  ...ANNOTATIONS_ANSWER,
-  body: z.string().default('').describe('The body of the response.'),
-  headers: orNull(z.record(z.string(), z.string())).describe(
-    'Headers of the response, with names in lower case; null when never set.',
-  ),
-  status_code: z.int().default(200).describe('The status of the response.'),
-});
-export interface HttpResponseBackend extends z.output<typeof HttpResponseBackend> {
-  /** Names in lower case; null when never set. */
-  headers: Record<string, string> | null;
-}
+export const HttpResponseBackend = z
+  .object({
+    ...COMMON_ANSWER,
+    ...ANNOTATIONS_ANSWER,
+    body: z.string().default('').describe('The body of the response.'),
+    headers: orNull(z.record(z.string(), z.string())).describe(
+      'Headers of the response, with names in lower case; null when never set.',
+    ),
+    status_code: z.int().default(200).describe('The status of the response.'),
+  })
+  .describe('A backend that sends a fixed response to every request.');
+export type HttpResponseBackend = z.output<typeof HttpResponseBackend>;
 
 export const httpResponseBackends = {
   name: 'HTTP response backend',
@@ -97,25 +92,21 @@ const groupMembers = {
 };
 
 export const TunnelGroupBackendCreate = body(groupMembers);
-export interface TunnelGroupBackendCreate extends z.input<typeof TunnelGroupBackendCreate> {
-  /** A tunnel with all of these labels belongs to the group. */
-  labels?: Record<string, string> | undefined;
-}
+export type TunnelGroupBackendCreate = z.input<typeof TunnelGroupBackendCreate>;
 
 /** `labels` replaces the whole map. */
 export const TunnelGroupBackendUpdate = TunnelGroupBackendCreate;
-export interface TunnelGroupBackendUpdate extends TunnelGroupBackendCreate {}
+export type TunnelGroupBackendUpdate = TunnelGroupBackendCreate;
 
-/** A backend of all online tunnels with specific labels. */
-export const TunnelGroupBackend = z.object({
-  ...COMMON_ANSWER,
-  ...ANNOTATIONS_ANSWER,
-  labels: z.record(z.string(), z.string()).default({}).describe(GROUP_LABELS),
-  tunnels: z.array(Ref).default([]).describe('The online tunnels that belong to the group now.'),
-});
-export interface TunnelGroupBackend extends z.output<typeof TunnelGroupBackend> {
-  tunnels: Ref[];
-}
+export const TunnelGroupBackend = z
+  .object({
+    ...COMMON_ANSWER,
+    ...ANNOTATIONS_ANSWER,
+    labels: z.record(z.string(), z.string()).default({}).describe(GROUP_LABELS),
+    tunnels: z.array(Ref).default([]).describe('The online tunnels that belong to the group now.'),
+  })
+  .describe('A backend of all online tunnels with specific labels.');
+export type TunnelGroupBackend = z.output<typeof TunnelGroupBackend>;
 
 export const tunnelGroupBackends = {
   name: 'tunnel group backend',

@@ -8,22 +8,15 @@ const name = text(255, NAME_TOO_LONG, NAME);
 const active = z.boolean().describe('While false, its authtokens and API keys are rejected.');
 
 export const BotUserCreate = body({ name: name.default(''), active: active.default(true) });
-export interface BotUserCreate extends z.input<typeof BotUserCreate> {
-  /** Optional and not unique. Default: `""`. */
-  name?: string | undefined;
-  /** Default: true. */
-  active?: boolean | undefined;
-}
+export type BotUserCreate = z.input<typeof BotUserCreate>;
 
 export const BotUserUpdate = body({ name: name.optional(), active: active.optional() });
-export interface BotUserUpdate extends z.input<typeof BotUserUpdate> {}
+export type BotUserUpdate = z.input<typeof BotUserUpdate>;
 
-/** An identity that owns authtokens and API keys and does not belong to a person. */
-export const BotUser = z.object({ ...COMMON_ANSWER, name: z.string().describe(NAME), active });
-export interface BotUser extends z.output<typeof BotUser> {
-  /** While false, its authtokens and API keys are rejected. */
-  active: boolean;
-}
+export const BotUser = z
+  .object({ ...COMMON_ANSWER, name: z.string().describe(NAME), active })
+  .describe('An identity that owns authtokens and API keys and does not belong to a person.');
+export type BotUser = z.output<typeof BotUser>;
 
 export const botUsers = {
   name: 'bot user',

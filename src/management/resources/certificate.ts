@@ -34,43 +34,36 @@ export const TlsCertificateCreate = body({
     .min(1, refused(NO_KEY, 'is empty'))
     .describe('The private key of the leaf certificate as PEM, unencrypted. The API never returns it.'),
 });
-export interface TlsCertificateCreate extends z.input<typeof TlsCertificateCreate> {
-  /** The leaf certificate, then the intermediates. */
-  certificate_pem: string;
-  /** Unencrypted. The API never returns it. */
-  private_key_pem: string;
-}
+export type TlsCertificateCreate = z.input<typeof TlsCertificateCreate>;
 
 export const TlsCertificateUpdate = body(annotations());
-export interface TlsCertificateUpdate extends z.input<typeof TlsCertificateUpdate> {}
+export type TlsCertificateUpdate = z.input<typeof TlsCertificateUpdate>;
 
-/** A certificate, uploaded or issued automatically. The API never returns its private key. */
-export const TlsCertificate = z.object({
-  ...COMMON_ANSWER,
-  ...ANNOTATIONS_ANSWER,
-  certificate_pem: z.string().describe(CHAIN),
-  subject_common_name: nameOf('The common name of the subject'),
-  subject_alternative_names: z
-    .object({
-      dns_names: z.array(z.string()).default([]).describe('Hostnames and wildcards.'),
-      ips: z.array(z.string()).default([]).describe('IP addresses.'),
-    })
-    .describe('The names for which the certificate is valid.'),
-  issued_at: orNull(z.string()).describe(`When an automatic certificate was issued; null for uploaded ones. ${UTC}`),
-  ...VALIDITY,
-  private_key_type: z.string().describe('`rsa` or `ecdsa`.'),
-  issuer_common_name: nameOf('The common name of the CA that issued it'),
-  serial_number: z.string().describe('The serial number, in hexadecimal digits.'),
-  subject_organization: nameOf('The organization (O) of the subject'),
-  subject_organizational_unit: nameOf('The organizational unit (OU) of the subject'),
-  subject_locality: nameOf('The locality (L) of the subject'),
-  subject_province: nameOf('The state or province (ST) of the subject'),
-  subject_country: nameOf('The country (C) of the subject'),
-});
-export interface TlsCertificate extends z.output<typeof TlsCertificate> {
-  /** Set for automatic certificates, null for uploaded ones. */
-  issued_at: string | null;
-}
+export const TlsCertificate = z
+  .object({
+    ...COMMON_ANSWER,
+    ...ANNOTATIONS_ANSWER,
+    certificate_pem: z.string().describe(CHAIN),
+    subject_common_name: nameOf('The common name of the subject'),
+    subject_alternative_names: z
+      .object({
+        dns_names: z.array(z.string()).default([]).describe('Hostnames and wildcards.'),
+        ips: z.array(z.string()).default([]).describe('IP addresses.'),
+      })
+      .describe('The names for which the certificate is valid.'),
+    issued_at: orNull(z.string()).describe(`When an automatic certificate was issued; null for uploaded ones. ${UTC}`),
+    ...VALIDITY,
+    private_key_type: z.string().describe('`rsa` or `ecdsa`.'),
+    issuer_common_name: nameOf('The common name of the CA that issued it'),
+    serial_number: z.string().describe('The serial number, in hexadecimal digits.'),
+    subject_organization: nameOf('The organization (O) of the subject'),
+    subject_organizational_unit: nameOf('The organizational unit (OU) of the subject'),
+    subject_locality: nameOf('The locality (L) of the subject'),
+    subject_province: nameOf('The state or province (ST) of the subject'),
+    subject_country: nameOf('The country (C) of the subject'),
+  })
+  .describe('A certificate, uploaded or issued automatically. The API never returns its private key.');
+export type TlsCertificate = z.output<typeof TlsCertificate>;
 
 export const tlsCertificates = {
   name: 'TLS certificate',
@@ -95,23 +88,21 @@ export const CertificateAuthorityCreate = body({
     .pipe(text(64 * 1024, 1921))
     .describe(CA),
 });
-export interface CertificateAuthorityCreate extends z.input<typeof CertificateAuthorityCreate> {
-  /** Exactly one certificate, of a CA. */
-  ca_pem: string;
-}
+export type CertificateAuthorityCreate = z.input<typeof CertificateAuthorityCreate>;
 
 export const CertificateAuthorityUpdate = body(annotations());
-export interface CertificateAuthorityUpdate extends z.input<typeof CertificateAuthorityUpdate> {}
+export type CertificateAuthorityUpdate = z.input<typeof CertificateAuthorityUpdate>;
 
-/** A CA that verifies client certificates at an edge. */
-export const CertificateAuthority = z.object({
-  ...COMMON_ANSWER,
-  ...ANNOTATIONS_ANSWER,
-  ca_pem: z.string().describe(CA),
-  subject_common_name: nameOf('The common name of the CA'),
-  ...VALIDITY,
-});
-export interface CertificateAuthority extends z.output<typeof CertificateAuthority> {}
+export const CertificateAuthority = z
+  .object({
+    ...COMMON_ANSWER,
+    ...ANNOTATIONS_ANSWER,
+    ca_pem: z.string().describe(CA),
+    subject_common_name: nameOf('The common name of the CA'),
+    ...VALIDITY,
+  })
+  .describe('A CA that verifies client certificates at an edge.');
+export type CertificateAuthority = z.output<typeof CertificateAuthority>;
 
 export const certificateAuthorities = {
   name: 'certificate authority',

@@ -29,30 +29,21 @@ export const CredentialCreate = body({
   acl: acl.default([]),
   owner_id: ownerId.optional().describe(OWNER),
 });
-export interface CredentialCreate extends z.input<typeof CredentialCreate> {
-  /** The ACL: what it may bind, for example `bind:*.sitea.example.com`. Empty: no restriction. */
-  acl?: string[] | undefined;
-  /** A bot user. It cannot be changed later. */
-  owner_id?: string | undefined;
-}
+export type CredentialCreate = z.input<typeof CredentialCreate>;
 
 export const CredentialUpdate = body({ ...annotations(604, 605), acl: acl.optional() });
-export interface CredentialUpdate extends z.input<typeof CredentialUpdate> {}
+export type CredentialUpdate = z.input<typeof CredentialUpdate>;
 
-/** An agent's authtoken: who owns it and what it may bind. */
-export const Credential = z.object({
-  ...COMMON_ANSWER,
-  ...ANNOTATIONS_ANSWER,
-  token: orNull(z.string()).describe('The authtoken itself: only in the response to its creation, null afterwards.'),
-  acl: z.array(z.string()).nullable().default([]).describe(ACL),
-  owner_id: orNull(z.string()).describe(OWNED_BY),
-});
-export interface Credential extends z.output<typeof Credential> {
-  /** The authtoken itself: only in the response to its creation, null afterwards. */
-  token: string | null;
-  /** Empty: no restriction. */
-  acl: string[] | null;
-}
+export const Credential = z
+  .object({
+    ...COMMON_ANSWER,
+    ...ANNOTATIONS_ANSWER,
+    token: orNull(z.string()).describe('The authtoken itself: only in the response to its creation, null afterwards.'),
+    acl: z.array(z.string()).nullable().default([]).describe(ACL),
+    owner_id: orNull(z.string()).describe(OWNED_BY),
+  })
+  .describe("An agent's authtoken: who owns it and what it may bind.");
+export type Credential = z.output<typeof Credential>;
 
 export const credentials = {
   name: 'credential',
@@ -69,24 +60,20 @@ export const ApiKeyCreate = body({
   ...annotations(604, 605),
   owner_id: ownerId.optional().describe(OWNER),
 });
-export interface ApiKeyCreate extends z.input<typeof ApiKeyCreate> {
-  /** A bot user. It cannot be changed later. */
-  owner_id?: string | undefined;
-}
+export type ApiKeyCreate = z.input<typeof ApiKeyCreate>;
 
 export const ApiKeyUpdate = body(annotations(604, 605));
-export interface ApiKeyUpdate extends z.input<typeof ApiKeyUpdate> {}
+export type ApiKeyUpdate = z.input<typeof ApiKeyUpdate>;
 
-export const ApiKey = z.object({
-  ...COMMON_ANSWER,
-  ...ANNOTATIONS_ANSWER,
-  token: orNull(z.string()).describe('The key itself: only in the response to its creation, null afterwards.'),
-  owner_id: orNull(z.string()).describe(OWNED_BY),
-});
-export interface ApiKey extends z.output<typeof ApiKey> {
-  /** The key itself: only in the response to its creation, null afterwards. */
-  token: string | null;
-}
+export const ApiKey = z
+  .object({
+    ...COMMON_ANSWER,
+    ...ANNOTATIONS_ANSWER,
+    token: orNull(z.string()).describe('The key itself: only in the response to its creation, null afterwards.'),
+    owner_id: orNull(z.string()).describe(OWNED_BY),
+  })
+  .describe('A key for this API. It can do everything that the API can.');
+export type ApiKey = z.output<typeof ApiKey>;
 
 export const apiKeys = {
   name: 'API key',

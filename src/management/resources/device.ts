@@ -68,21 +68,7 @@ export const DeviceUpdate = body({
   own_names_only: z.boolean().optional().describe(OWN_NAMES_ONLY),
   internal_names: z.boolean().optional().describe(INTERNAL_NAMES),
 });
-export interface DeviceUpdate extends z.input<typeof DeviceUpdate> {
-  /** A new name; the device takes it when it joins again, and keeps its old names until then. */
-  name?: string | undefined;
-  /** Replaces all labels. */
-  labels?: Record<string, string> | undefined;
-  /**
-   * Replaces the labels of its names directly below the site. The device does not get those left out again, but others
-   * can.
-   */
-  plain_names?: string[] | undefined;
-  /** Whether it gets no further names directly below the site by asking for them. */
-  own_names_only?: boolean | undefined;
-  /** Whether it may also bind internal endpoints at `*-<name>.<site>.internal`. */
-  internal_names?: boolean | undefined;
-}
+export type DeviceUpdate = z.input<typeof DeviceUpdate>;
 
 const DeviceTunnel = z.object({
   public_url: orNull(z.string()).describe(
@@ -102,64 +88,42 @@ const DeviceEvent = z.object({
   by: z.string().describe('The address of the device, or the id of the API key.'),
 });
 
-/** A device that has joined with an enrolment key. */
-export const Device = z.object({
-  ...COMMON_ANSWER,
-  ...ANNOTATIONS_ANSWER,
-  name: z.string().describe('The name of the device, unique at its site.'),
-  site: z.string().describe('The domain of the site, without the wildcard.'),
-  domain: z.string().describe('Where its API is reachable: `agent-<name>.<site>`.'),
-  status: z
-    .enum(['pending', 'enrolled', 'revoked'])
-    .describe('`pending`: waits for an approval; `revoked`: has lost its authtoken for good.'),
-  labels: z.record(z.string(), z.string()).describe('Labels that operators have given it.'),
-  plain_names: z
-    .array(z.string())
-    .describe('The labels of its names directly below the site, such as `camera` for `camera.<site>`.'),
-  own_names_only: z.boolean().describe(OWN_NAMES_ONLY),
-  internal_names: z.boolean().describe(INTERNAL_NAMES),
-  tcp_ports: orNull(z.string()).describe('TCP ports that it may bind, for example `20000-20099`; null: none.'),
-  owner_id: z.string().describe('The bot user that owns its authtoken.'),
-  enrolment_key: orNull(Ref).describe('The key with which it joined; null when that is deleted.'),
-  credential: orNull(Ref).describe('Its authtoken; null while it has none.'),
-  rotation_pending: z.boolean().describe('Whether its authtoken ended and it has not fetched another one yet.'),
-  online_since: orNull(z.string()).describe(`Since when it has a session; null while it is offline. ${UTC}`),
-  last_seen_at: orNull(z.string()).describe(
-    `When it was last online, right to 10 s, also after a crash of the gateway; null when it never was. ${UTC}`,
-  ),
-  ip: orNull(z.string()).describe('The address of its last session; null when it was never online.'),
-  agent_version: orNull(z.string()).describe(
-    'The program and version of its agent in its last session; null when it was never online.',
-  ),
-  tunnels: z.array(DeviceTunnel).describe('Tunnels that are online.'),
-  history: z
-    .array(DeviceEvent)
-    .describe('What happened to it, oldest first: when, what, and from which address or by which API key.'),
-});
-export interface Device extends z.output<typeof Device> {
-  /** The domain of the site, without the wildcard. */
-  site: string;
-  /** Where its API is reachable: `agent-<name>.<site>`. */
-  domain: string;
-  /** `pending`: waits for an approval. */
-  status: 'pending' | 'enrolled' | 'revoked';
-  /** The labels of its names directly below the site, such as `camera` for `camera.<site>`. */
-  plain_names: string[];
-  /** Its authtoken; null while it has none. */
-  credential: Ref | null;
-  /** Whether its authtoken ended and it has not fetched another one yet. */
-  rotation_pending: boolean;
-  /** Null while it is offline. */
-  online_since: string | null;
-  /** Right to 10 s, also after a crash of the gateway. Null when it was never online. */
-  last_seen_at: string | null;
-  /** The address of its last session. */
-  ip: string | null;
-  /** Tunnels that are online. */
-  tunnels: z.output<typeof DeviceTunnel>[];
-  /** What happened to it, oldest first: when, what, and from which address or by which API key. */
-  history: z.output<typeof DeviceEvent>[];
-}
+export const Device = z
+  .object({
+    ...COMMON_ANSWER,
+    ...ANNOTATIONS_ANSWER,
+    name: z.string().describe('The name of the device, unique at its site.'),
+    site: z.string().describe('The domain of the site, without the wildcard.'),
+    domain: z.string().describe('Where its API is reachable: `agent-<name>.<site>`.'),
+    status: z
+      .enum(['pending', 'enrolled', 'revoked'])
+      .describe('`pending`: waits for an approval; `revoked`: has lost its authtoken for good.'),
+    labels: z.record(z.string(), z.string()).describe('Labels that operators have given it.'),
+    plain_names: z
+      .array(z.string())
+      .describe('The labels of its names directly below the site, such as `camera` for `camera.<site>`.'),
+    own_names_only: z.boolean().describe(OWN_NAMES_ONLY),
+    internal_names: z.boolean().describe(INTERNAL_NAMES),
+    tcp_ports: orNull(z.string()).describe('TCP ports that it may bind, for example `20000-20099`; null: none.'),
+    owner_id: z.string().describe('The bot user that owns its authtoken.'),
+    enrolment_key: orNull(Ref).describe('The key with which it joined; null when that is deleted.'),
+    credential: orNull(Ref).describe('Its authtoken; null while it has none.'),
+    rotation_pending: z.boolean().describe('Whether its authtoken ended and it has not fetched another one yet.'),
+    online_since: orNull(z.string()).describe(`Since when it has a session; null while it is offline. ${UTC}`),
+    last_seen_at: orNull(z.string()).describe(
+      `When it was last online, right to 10 s, also after a crash of the gateway; null when it never was. ${UTC}`,
+    ),
+    ip: orNull(z.string()).describe('The address of its last session; null when it was never online.'),
+    agent_version: orNull(z.string()).describe(
+      'The program and version of its agent in its last session; null when it was never online.',
+    ),
+    tunnels: z.array(DeviceTunnel).describe('Tunnels that are online.'),
+    history: z
+      .array(DeviceEvent)
+      .describe('What happened to it, oldest first: when, what, and from which address or by which API key.'),
+  })
+  .describe('A device that has joined with an enrolment key.');
+export type Device = z.output<typeof Device>;
 
 export const devices = {
   name: 'device',

@@ -26,18 +26,7 @@ export const EndpointCreate = body({
   traffic_policy: trafficPolicy,
   pooling_enabled: z.boolean().default(false).describe(POOLING),
 });
-export interface EndpointCreate extends z.input<typeof EndpointCreate> {
-  /** Default: `cloud`. */
-  type?: 'cloud' | undefined;
-  /** For example `https://app.example.com`, `https://*.example.com`, `https://app.internal` or `tcp://`, which gets a free port. */
-  url: string;
-  /** `["public"]` or `["internal"]`. Default: what the URL says. */
-  bindings?: string[] | undefined;
-  /** A traffic policy as JSON or YAML. */
-  traffic_policy: string;
-  /** Whether other cloud endpoints may have the same URL; clients then take turns. Default: false. */
-  pooling_enabled?: boolean | undefined;
-}
+export type EndpointCreate = z.input<typeof EndpointCreate>;
 
 export const EndpointUpdate = body({
   ...annotations(18012, 18013),
@@ -48,96 +37,69 @@ export const EndpointUpdate = body({
   traffic_policy: trafficPolicy.optional().describe('Applies to the next request; those under way go on.'),
   pooling_enabled: z.boolean().optional().describe(POOLING),
 });
-export interface EndpointUpdate extends z.input<typeof EndpointUpdate> {
-  /** The scheme cannot be changed. Another URL ends what clients of the old one have under way. */
-  url?: string | undefined;
-  /** Applies to the next request; those under way go on. */
-  traffic_policy?: string | undefined;
-}
+export type EndpointUpdate = z.input<typeof EndpointUpdate>;
 
-/** A URL that is online: bound by an agent, of a TLS edge, or a cloud endpoint. Members that do not apply are missing. */
-export const Endpoint = z.object({
-  ...COMMON_ANSWER,
-  created_at: z.string().describe(`Since when it is online; of a cloud endpoint: when it was created. ${UTC}`),
-  updated_at: z.string().optional().describe(`When it was last changed. ${UTC}`),
-  type: z.string().describe('`ephemeral` (bound by an agent), `edge` or `cloud`.'),
-  proto: z.string().describe('`http`, `https`, `tcp` or `tls`.'),
-  scheme: z.string().optional().describe('The same as `proto`.'),
-  hostport: z.string().optional().describe('`<host>:<port>` of the URL.'),
-  host: z.string().optional().describe('The hostname of the URL; may be a wildcard.'),
-  port: z.int().optional().describe('The port of the URL, also where the URL leaves it out.'),
-  url: z.string().optional().describe('Where clients reach it.'),
-  public_url: z.string().optional().describe('Deprecated alias of `url`.'),
-  region: z.string().optional().describe(NO_REGION),
-  metadata: z.string().optional().describe('A text for programs, from the agent or the request that created it.'),
-  description: z.string().optional().describe('A text for people, from the agent or the request that created it.'),
-  name: z.string().optional().describe('The name that its agent gives it.'),
-  domain: Ref.optional().describe('The reserved domain that has its hostname.'),
-  tcp_addr: Ref.optional().describe('The reserved address that has its port.'),
-  tunnel: Ref.optional().describe('The tunnel that has bound it.'),
-  tunnel_session: Ref.optional().describe('The session of that tunnel.'),
-  edge: Ref.optional().describe('The TLS edge that it belongs to.'),
-  principal: Ref.optional().describe('The bot user that owns the authtoken of its agent.'),
-  device: DeviceRef.optional().describe('The device that has bound it.'),
-  bindings: z
-    .array(z.string())
-    .optional()
-    .describe('`["public"]`, or `["internal"]`: reached only by traffic policies.'),
-  upstream_url: z.string().optional().describe('Where its agent sends the traffic, as the agent says.'),
-  pooling_enabled: z
-    .boolean()
-    .optional()
-    .describe('Whether other endpoints may have the same URL; clients then take turns.'),
-  traffic_policy: z.string().optional().describe('Of cloud endpoints.'),
-  access: z
-    .array(z.string())
-    .optional()
-    .describe(
-      "How clients come in, each way in turn: `everyone`, `addresses`, `certificate`, `password`, `sign-in`, `token`, `link`; `or-link`: a share link instead of those; `policy`: rules with expressions decide. Not in ngrok's API.",
-    ),
-  people: z
-    .object({
-      everyone: z.boolean().describe('Whether all people of the gateway may sign in.'),
-      emails: z.array(z.string()).describe('Email addresses of people who may sign in.'),
-      groups: z.array(z.string()).describe('Groups whose members may sign in.'),
-    })
-    .optional()
-    .describe(
-      "Which people of the gateway may sign in, by the action `gateway-sign-in` of its policy: all of them, or those on either list. Other rules may let in fewer. Not in ngrok's API.",
-    ),
-  policy_warnings: z
-    .array(z.string())
-    .optional()
-    .describe(
-      "What is valid in the policy that was sent but probably a mistake, such as a person whom the gateway does not have. Only in the answer to that request. Not in ngrok's API.",
-    ),
-});
-export interface Endpoint extends z.output<typeof Endpoint> {
-  /** `ephemeral` (bound by an agent), `edge` or `cloud`. */
-  type: string;
-  /** Deprecated alias of `url`. */
-  public_url?: string | undefined;
-  principal?: Ref | undefined;
-  /** The device that has bound it. */
-  device?: z.output<typeof DeviceRef> | undefined;
-  /** Of cloud endpoints. */
-  traffic_policy?: string | undefined;
-  /**
-   * How clients come in, each way in turn: `everyone`, `addresses`, `certificate`, `password`, `sign-in`, `token`, `link`;
-   * `or-link`: a share link instead of those; `policy`: rules with expressions decide. Not in ngrok's API.
-   */
-  access?: string[] | undefined;
-  /**
-   * Which people of the gateway may sign in, by the action `gateway-sign-in` of its policy: all of them, or those on either
-   * list. Other rules may let in fewer. Not in ngrok's API.
-   */
-  people?: { everyone: boolean; emails: string[]; groups: string[] } | undefined;
-  /**
-   * What is valid in the policy that was sent but probably a mistake, such as a person whom the gateway does not have. Only in the
-   * answer to that request. Not in ngrok's API.
-   */
-  policy_warnings?: string[] | undefined;
-}
+export const Endpoint = z
+  .object({
+    ...COMMON_ANSWER,
+    created_at: z.string().describe(`Since when it is online; of a cloud endpoint: when it was created. ${UTC}`),
+    updated_at: z.string().optional().describe(`When it was last changed. ${UTC}`),
+    type: z.string().describe('`ephemeral` (bound by an agent), `edge` or `cloud`.'),
+    proto: z.string().describe('`http`, `https`, `tcp` or `tls`.'),
+    scheme: z.string().optional().describe('The same as `proto`.'),
+    hostport: z.string().optional().describe('`<host>:<port>` of the URL.'),
+    host: z.string().optional().describe('The hostname of the URL; may be a wildcard.'),
+    port: z.int().optional().describe('The port of the URL, also where the URL leaves it out.'),
+    url: z.string().optional().describe('Where clients reach it.'),
+    public_url: z.string().optional().describe('Deprecated alias of `url`.'),
+    region: z.string().optional().describe(NO_REGION),
+    metadata: z.string().optional().describe('A text for programs, from the agent or the request that created it.'),
+    description: z.string().optional().describe('A text for people, from the agent or the request that created it.'),
+    name: z.string().optional().describe('The name that its agent gives it.'),
+    domain: Ref.optional().describe('The reserved domain that has its hostname.'),
+    tcp_addr: Ref.optional().describe('The reserved address that has its port.'),
+    tunnel: Ref.optional().describe('The tunnel that has bound it.'),
+    tunnel_session: Ref.optional().describe('The session of that tunnel.'),
+    edge: Ref.optional().describe('The TLS edge that it belongs to.'),
+    principal: Ref.optional().describe('The bot user that owns the authtoken of its agent.'),
+    device: DeviceRef.optional().describe('The device that has bound it.'),
+    bindings: z
+      .array(z.string())
+      .optional()
+      .describe('`["public"]`, or `["internal"]`: reached only by traffic policies.'),
+    upstream_url: z.string().optional().describe('Where its agent sends the traffic, as the agent says.'),
+    pooling_enabled: z
+      .boolean()
+      .optional()
+      .describe('Whether other endpoints may have the same URL; clients then take turns.'),
+    traffic_policy: z.string().optional().describe('Of cloud endpoints.'),
+    access: z
+      .array(z.string())
+      .optional()
+      .describe(
+        "How clients come in, each way in turn: `everyone`, `addresses`, `certificate`, `password`, `sign-in`, `token`, `link`; `or-link`: a share link instead of those; `policy`: rules with expressions decide. Not in ngrok's API.",
+      ),
+    people: z
+      .object({
+        everyone: z.boolean().describe('Whether all people of the gateway may sign in.'),
+        emails: z.array(z.string()).describe('Email addresses of people who may sign in.'),
+        groups: z.array(z.string()).describe('Groups whose members may sign in.'),
+      })
+      .optional()
+      .describe(
+        "Which people of the gateway may sign in, by the action `gateway-sign-in` of its policy: all of them, or those on either list. Other rules may let in fewer. Not in ngrok's API.",
+      ),
+    policy_warnings: z
+      .array(z.string())
+      .optional()
+      .describe(
+        "What is valid in the policy that was sent but probably a mistake, such as a person whom the gateway does not have. Only in the answer to that request. Not in ngrok's API.",
+      ),
+  })
+  .describe(
+    'A URL that is online: bound by an agent, of a TLS edge, or a cloud endpoint. Members that do not apply are missing.',
+  );
+export type Endpoint = z.output<typeof Endpoint>;
 
 export const endpoints = {
   name: 'endpoint',

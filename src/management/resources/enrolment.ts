@@ -82,26 +82,7 @@ export const EnrolmentKeyCreate = body({
   internal_names: z.boolean().default(false).describe(INTERNAL_NAMES),
   labels: deviceLabels.default({}).describe(LABELS),
 });
-export interface EnrolmentKeyCreate extends z.input<typeof EnrolmentKeyCreate> {
-  /** For example `*.sitea.example.com`. Its domain is reserved when it is not yet. */
-  site: string;
-  /** The bot user that owns its devices' authtokens. Default: that of the site's newest key, or a new one. */
-  owner_id?: string | undefined;
-  /** How many devices can join with it. Default: any number. */
-  max_uses?: number | undefined;
-  /** Default: never. */
-  expires_at?: string | undefined;
-  /** Whether devices wait until they are approved. Default: false. */
-  needs_approval?: boolean | undefined;
-  /** TCP ports that its devices may bind, for example `20000-20099`. Default: none. */
-  tcp_ports?: string | undefined;
-  /** Whether its devices only get names that end in `-<name>`, and never `camera.<site>`. Default: false. */
-  own_names_only?: boolean | undefined;
-  /** Whether its devices may also bind internal endpoints at `*-<name>.<site>.internal`. Default: false. */
-  internal_names?: boolean | undefined;
-  /** Labels of its devices. */
-  labels?: Record<string, string> | undefined;
-}
+export type EnrolmentKeyCreate = z.input<typeof EnrolmentKeyCreate>;
 
 export const EnrolmentKeyUpdate = body({
   ...annotations(),
@@ -109,44 +90,29 @@ export const EnrolmentKeyUpdate = body({
   expires_at: expiry,
   revoked: z.literal(true).optional().describe('Ends it; the devices that have joined stay.'),
 });
-export interface EnrolmentKeyUpdate extends z.input<typeof EnrolmentKeyUpdate> {
-  /** Ends it; the devices that have joined stay. */
-  revoked?: true | undefined;
-}
+export type EnrolmentKeyUpdate = z.input<typeof EnrolmentKeyUpdate>;
 
-/** A key with which devices join a site. */
-export const EnrolmentKey = z.object({
-  ...COMMON_ANSWER,
-  ...ANNOTATIONS_ANSWER,
-  site: z.string().describe('The domain of the site, without the wildcard.'),
-  owner_id: z.string().describe("The bot user that owns its devices' authtokens."),
-  code: orNull(z.string()).describe(
-    'The code for `device-agent join`: only in the response to its creation, null afterwards.',
-  ),
-  max_uses: orNull(z.int()).describe('How many devices can join with it; null: any number.'),
-  uses: z.int().describe('How many devices have joined with it.'),
-  expires_at: orNull(z.string()).describe(`When it ends; null: never. ${UTC}`),
-  revoked_at: orNull(z.string()).describe(`When it was revoked; null while it is not. ${UTC}`),
-  needs_approval: z.boolean().describe(NEEDS_APPROVAL),
-  tcp_ports: orNull(z.string()).describe('TCP ports that its devices may bind; null: none.'),
-  own_names_only: z.boolean().describe(OWN_NAMES_ONLY),
-  internal_names: z.boolean().describe(INTERNAL_NAMES),
-  labels: z.record(z.string(), z.string()).describe(LABELS),
-});
-export interface EnrolmentKey extends z.output<typeof EnrolmentKey> {
-  /** The domain of the site, without the wildcard. */
-  site: string;
-  /** The code for `device-agent join`: only in the response to its creation, null afterwards. */
-  code: string | null;
-  /** Null: any number of devices. */
-  max_uses: number | null;
-  /** How many devices have joined with it. */
-  uses: number;
-  /** Null: never. */
-  expires_at: string | null;
-  /** Null while it is not revoked. */
-  revoked_at: string | null;
-}
+export const EnrolmentKey = z
+  .object({
+    ...COMMON_ANSWER,
+    ...ANNOTATIONS_ANSWER,
+    site: z.string().describe('The domain of the site, without the wildcard.'),
+    owner_id: z.string().describe("The bot user that owns its devices' authtokens."),
+    code: orNull(z.string()).describe(
+      'The code for `device-agent join`: only in the response to its creation, null afterwards.',
+    ),
+    max_uses: orNull(z.int()).describe('How many devices can join with it; null: any number.'),
+    uses: z.int().describe('How many devices have joined with it.'),
+    expires_at: orNull(z.string()).describe(`When it ends; null: never. ${UTC}`),
+    revoked_at: orNull(z.string()).describe(`When it was revoked; null while it is not. ${UTC}`),
+    needs_approval: z.boolean().describe(NEEDS_APPROVAL),
+    tcp_ports: orNull(z.string()).describe('TCP ports that its devices may bind; null: none.'),
+    own_names_only: z.boolean().describe(OWN_NAMES_ONLY),
+    internal_names: z.boolean().describe(INTERNAL_NAMES),
+    labels: z.record(z.string(), z.string()).describe(LABELS),
+  })
+  .describe('A key with which devices join a site.');
+export type EnrolmentKey = z.output<typeof EnrolmentKey>;
 
 export const enrolmentKeys = {
   name: 'enrolment key',
@@ -183,49 +149,29 @@ export const EnrolmentRequest = body({
     .optional()
     .describe('For a device that only wants its authtoken: it keeps the names that it had before it was renamed.'),
 });
-export interface EnrolmentRequest extends z.input<typeof EnrolmentRequest> {
-  /**
-   * Random and secret; a device that sends the same key again is the same device and needs no secret, so that a lost
-   * answer does no harm.
-   */
-  install_key: string;
-  /** The secret of the enrolment key, as the code has it. */
-  secret?: string | undefined;
-  /** The wanted name. A taken name gets a suffix. */
-  name?: string | undefined;
-  /** For a device that only wants its authtoken: it keeps the names that it had before it was renamed. */
-  keep_name?: boolean | undefined;
-}
+export type EnrolmentRequest = z.input<typeof EnrolmentRequest>;
 
 /** What a device sends that leaves its site. */
 export const LeaveRequest = body({ install_key: installKey.describe('The key with which it has joined.') });
 
-/** What a device gets when it enrols. */
-export const Enrolment = z.object({
-  status: z
-    .enum(['pending', 'enrolled'])
-    .describe('`pending`: not approved yet; send the same request again after `retry_after_s`.'),
-  device_id: z.string().describe('The id of the device in this API.'),
-  name: z.string().describe('The name that the device has got, unique at its site.'),
-  site: z.string().describe('The domain of the site, without the wildcard.'),
-  domain: z.string().describe('Where its API is reachable: `agent-<name>.<site>`.'),
-  authtoken: orNull(z.string()).describe('The authtoken of the device; null while it is pending.'),
-  session_address: z.string().describe('Where the agent connects to: `host:port`.'),
-  session_ca: z
-    .enum(['gateway', 'public'])
-    .describe("Which CA signs the certificate at that address: the gateway's own, or a public one."),
-  connector: z.string().describe("What the gateway recommends as the agent's connector."),
-  retry_after_s: orNull(z.int()).describe('Seconds after which a pending device asks again; null once it is enrolled.'),
-});
-export interface Enrolment extends z.output<typeof Enrolment> {
-  /** `pending`: not approved yet; send the same request again after `retry_after_s`. */
-  status: 'pending' | 'enrolled';
-  /** Null while it is pending. */
-  authtoken: string | null;
-  /** Where the agent connects to: `host:port`. */
-  session_address: string;
-  /** Which CA signs the certificate at that address: the gateway's own, or a public one. */
-  session_ca: 'gateway' | 'public';
-  /** What the gateway recommends as the agent's connector. */
-  connector: string;
-}
+export const Enrolment = z
+  .object({
+    status: z
+      .enum(['pending', 'enrolled'])
+      .describe('`pending`: not approved yet; send the same request again after `retry_after_s`.'),
+    device_id: z.string().describe('The id of the device in this API.'),
+    name: z.string().describe('The name that the device has got, unique at its site.'),
+    site: z.string().describe('The domain of the site, without the wildcard.'),
+    domain: z.string().describe('Where its API is reachable: `agent-<name>.<site>`.'),
+    authtoken: orNull(z.string()).describe('The authtoken of the device; null while it is pending.'),
+    session_address: z.string().describe('Where the agent connects to: `host:port`.'),
+    session_ca: z
+      .enum(['gateway', 'public'])
+      .describe("Which CA signs the certificate at that address: the gateway's own, or a public one."),
+    connector: z.string().describe("What the gateway recommends as the agent's connector."),
+    retry_after_s: orNull(z.int()).describe(
+      'Seconds after which a pending device asks again; null once it is enrolled.',
+    ),
+  })
+  .describe('What a device gets when it enrols.');
+export type Enrolment = z.output<typeof Enrolment>;

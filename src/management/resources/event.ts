@@ -46,12 +46,7 @@ export const EventSubscriptionCreate = body({
   sources: sources.default([]),
   destination_ids: destinationIds.default([]),
 });
-export interface EventSubscriptionCreate extends z.input<typeof EventSubscriptionCreate> {
-  /** Types of events, for example `domain_created.v0`; `*` stands for all, which is not in ngrok's API. */
-  sources?: z.input<typeof source>[] | undefined;
-  /** Event destinations, at most 10. */
-  destination_ids?: string[] | undefined;
-}
+export type EventSubscriptionCreate = z.input<typeof EventSubscriptionCreate>;
 
 export const EventSubscriptionUpdate = body({
   ...annotations(),
@@ -62,32 +57,31 @@ export const EventSubscriptionUpdate = body({
     .describe('Replaces all types. An empty list changes nothing.'),
   destination_ids: destinationIds.optional().describe('Replaces all destinations.'),
 });
-export interface EventSubscriptionUpdate extends z.input<typeof EventSubscriptionUpdate> {
-  /** An empty list changes nothing: ngrok's Python client sends it always. */
-  sources?: z.input<typeof source>[] | undefined;
-}
+export type EventSubscriptionUpdate = z.input<typeof EventSubscriptionUpdate>;
 
-/** A type of event that a subscription is for. */
-export const EventSource = z.object({
-  type: z.string().describe('A type of event; `*` stands for all.'),
-  uri: z.string().describe('The URI in this API at which it can be read.'),
-});
-export interface EventSource extends z.output<typeof EventSource> {}
+export const EventSource = z
+  .object({
+    type: z.string().describe('A type of event; `*` stands for all.'),
+    uri: z.string().describe('The URI in this API at which it can be read.'),
+  })
+  .describe('A type of event that a subscription is for.');
+export type EventSource = z.output<typeof EventSource>;
 
 export const EventSourceList = z.object({
   sources: z.array(EventSource).describe('All types that the subscription is for.'),
   uri: z.string().describe('The URI of this list.'),
 });
-export interface EventSourceList extends z.output<typeof EventSourceList> {}
+export type EventSourceList = z.output<typeof EventSourceList>;
 
-/** Which events are sent to which destinations. */
-export const EventSubscription = z.object({
-  ...COMMON_ANSWER,
-  ...ANNOTATIONS_ANSWER,
-  sources: z.array(EventSource).describe('The types of events that it is for.'),
-  destinations: z.array(Ref).describe('Where they are sent.'),
-});
-export interface EventSubscription extends z.output<typeof EventSubscription> {}
+export const EventSubscription = z
+  .object({
+    ...COMMON_ANSWER,
+    ...ANNOTATIONS_ANSWER,
+    sources: z.array(EventSource).describe('The types of events that it is for.'),
+    destinations: z.array(Ref).describe('Where they are sent.'),
+  })
+  .describe('Which events are sent to which destinations.');
+export type EventSubscription = z.output<typeof EventSubscription>;
 
 export const eventSubscriptions = {
   name: 'event subscription',
@@ -205,78 +199,65 @@ export const EventDestinationCreate = body({
   format,
   target: target.describe('Where events are sent: one of `webhook`, `file` and `syslog`.'),
 });
-export interface EventDestinationCreate extends z.input<typeof EventDestinationCreate> {
-  /** `json`, the only one and the default. */
-  format?: string | undefined;
-  /** Where events are sent: one of `webhook`, `file` and `syslog`. */
-  target: z.input<typeof target>;
-}
+export type EventDestinationCreate = z.input<typeof EventDestinationCreate>;
 
 export const EventDestinationUpdate = body({
   ...annotations(),
   format,
   target: target.optional().describe('Of the same kind as before. Without `signing_secret`, a webhook keeps its own.'),
 });
-export interface EventDestinationUpdate extends z.input<typeof EventDestinationUpdate> {
-  /** Of the same kind as before. Without `signing_secret`, a webhook keeps its own. */
-  target?: z.input<typeof target> | undefined;
-}
+export type EventDestinationUpdate = z.input<typeof EventDestinationUpdate>;
 
-/** What is left out of a target of another kind is null. */
-export const EventTarget = z.object({
-  webhook: orNull(
-    z.object({
-      url: z.string().describe('The URL that gets each event by POST.'),
-      signing_secret: orNull(z.string()).describe(
-        'The key that signs the requests: only in the answer after the gateway has made it, null otherwise.',
-      ),
-    }),
-  ).describe(`${TARGETS.webhook} Null for another kind.`),
-  file: orNull(z.object({ name: z.string().describe(FILE) })).describe(`${TARGETS.file} Null for another kind.`),
-  syslog: orNull(
-    z.object({
-      host: z.string().describe(SYSLOG.host),
-      port: z.int().describe(SYSLOG.port),
-      transport: z.string().describe(SYSLOG.transport),
-      framing: z.string().default('octet-counting').describe(SYSLOG.framing),
-      ca_pem: orNull(z.string()).describe(SYSLOG.ca_pem),
-    }),
-  ).describe(`${TARGETS.syslog} Null for another kind.`),
-});
-export interface EventTarget extends z.output<typeof EventTarget> {}
+export const EventTarget = z
+  .object({
+    webhook: orNull(
+      z.object({
+        url: z.string().describe('The URL that gets each event by POST.'),
+        signing_secret: orNull(z.string()).describe(
+          'The key that signs the requests: only in the answer after the gateway has made it, null otherwise.',
+        ),
+      }),
+    ).describe(`${TARGETS.webhook} Null for another kind.`),
+    file: orNull(z.object({ name: z.string().describe(FILE) })).describe(`${TARGETS.file} Null for another kind.`),
+    syslog: orNull(
+      z.object({
+        host: z.string().describe(SYSLOG.host),
+        port: z.int().describe(SYSLOG.port),
+        transport: z.string().describe(SYSLOG.transport),
+        framing: z.string().default('octet-counting').describe(SYSLOG.framing),
+        ca_pem: orNull(z.string()).describe(SYSLOG.ca_pem),
+      }),
+    ).describe(`${TARGETS.syslog} Null for another kind.`),
+  })
+  .describe('What is left out of a target of another kind is null.');
+export type EventTarget = z.output<typeof EventTarget>;
 
-/** How a destination is getting its events. */
-export const EventDelivery = z.object({
-  failing_since: orNull(z.string()).describe(`Since when it fails; null while it does not. ${UTC}`),
-  error: orNull(z.string()).describe('Why it fails; null while it does not.'),
-  waiting_since: orNull(z.string()).describe(`Since when its oldest event waits; null while none does. ${UTC}`),
-  delivered_until: orNull(z.string()).describe(
-    `The time of the newest event up to which it has all; null before the first. ${UTC}`,
-  ),
-  skipped: z.int().describe('How many events were skipped because they became too old.'),
-  // Older gateways do not say.
-  refused: z.int().default(0).describe('How many events it has refused, which were passed over.'),
-});
+export const EventDelivery = z
+  .object({
+    failing_since: orNull(z.string()).describe(`Since when it fails; null while it does not. ${UTC}`),
+    error: orNull(z.string()).describe('Why it fails; null while it does not.'),
+    waiting_since: orNull(z.string()).describe(`Since when its oldest event waits; null while none does. ${UTC}`),
+    delivered_until: orNull(z.string()).describe(
+      `The time of the newest event up to which it has all; null before the first. ${UTC}`,
+    ),
+    skipped: z.int().describe('How many events were skipped because they became too old.'),
+    // Older gateways do not say.
+    refused: z.int().default(0).describe('How many events it has refused, which were passed over.'),
+  })
+  .describe('How a destination is getting its events.');
 
-/** Where events are sent. */
-export const EventDestination = z.object({
-  ...COMMON_ANSWER,
-  ...ANNOTATIONS_ANSWER,
-  format: z.string().describe('Always `json`.'),
-  target: EventTarget.describe('The `signing_secret` of a webhook is returned once, when the gateway has made it.'),
-  delivery: EventDelivery.optional().describe(
-    "Since when it fails and why, since when its oldest event waits, the time of the newest event up to which it has all, and how many were skipped because they became too old, or refused by it and passed over. Not in ngrok's API.",
-  ),
-});
-export interface EventDestination extends z.output<typeof EventDestination> {
-  /** The `signing_secret` of a webhook is returned once, when the gateway has made it. */
-  target: EventTarget;
-  /**
-   * Since when it fails and why, since when its oldest event waits, the time of the newest event up to which it has all, and how
-   * many were skipped because they became too old, or refused by it and passed over. Not in ngrok's API.
-   */
-  delivery?: z.output<typeof EventDelivery> | undefined;
-}
+export const EventDestination = z
+  .object({
+    ...COMMON_ANSWER,
+    ...ANNOTATIONS_ANSWER,
+    format: z.string().describe('Always `json`.'),
+    target: EventTarget.describe('The `signing_secret` of a webhook is returned once, when the gateway has made it.'),
+    delivery: EventDelivery.optional().describe(
+      "Since when it fails and why, since when its oldest event waits, the time of the newest event up to which it has all, and how many were skipped because they became too old, or refused by it and passed over. Not in ngrok's API.",
+    ),
+  })
+  .describe('Where events are sent.');
+export type EventDestination = z.output<typeof EventDestination>;
 
 export const eventDestinations = {
   name: 'event destination',
@@ -289,22 +270,18 @@ export const eventDestinations = {
   answer: EventDestination,
 };
 
-/** An event that a destination has refused, and that was passed over. */
-export const RefusedEvent = z.object({
-  id: z.string().describe('The id of the refusal, not of the event.'),
-  created_at: z.string().describe(`When it was passed over. ${UTC}`),
-  event_id: z.string().describe('The id of the event.'),
-  event_type: z.string().describe('The type of the event, for example `domain_created.v0`.'),
-  event_timestamp: z.string().describe(`When the event happened. ${UTC}`),
-  reason: z.string().describe('How the destination has refused it.'),
-  sending: z.boolean().describe('Whether it is sent again.'),
-});
-export interface RefusedEvent extends z.output<typeof RefusedEvent> {
-  /** When it was passed over. */
-  created_at: string;
-  /** Whether it is sent again. */
-  sending: boolean;
-}
+export const RefusedEvent = z
+  .object({
+    id: z.string().describe('The id of the refusal, not of the event.'),
+    created_at: z.string().describe(`When it was passed over. ${UTC}`),
+    event_id: z.string().describe('The id of the event.'),
+    event_type: z.string().describe('The type of the event, for example `domain_created.v0`.'),
+    event_timestamp: z.string().describe(`When the event happened. ${UTC}`),
+    reason: z.string().describe('How the destination has refused it.'),
+    sending: z.boolean().describe('Whether it is sent again.'),
+  })
+  .describe('An event that a destination has refused, and that was passed over.');
+export type RefusedEvent = z.output<typeof RefusedEvent>;
 
 /** Events that a destination has refused, below it. */
 export const refusedEvents = { listKey: 'refused_events', idPrefix: 'rfe_' };
@@ -318,7 +295,4 @@ export const RefusedEventChoice = body({
     .optional()
     .describe('Left out: all that the destination has refused. Ids that it no longer has are ignored.'),
 });
-export interface RefusedEventChoice extends z.input<typeof RefusedEventChoice> {
-  /** Left out: all that the destination has refused. Ids that it no longer has are ignored. */
-  refused_event_ids?: string[] | undefined;
-}
+export type RefusedEventChoice = z.input<typeof RefusedEventChoice>;

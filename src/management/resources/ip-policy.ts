@@ -4,14 +4,15 @@ import { type Refusal, refused } from './refusal.ts';
 import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, idOf, parsed, Ref, UNKNOWN_ID } from './resource.ts';
 
 export const IpPolicyCreate = body(annotations());
-export interface IpPolicyCreate extends z.input<typeof IpPolicyCreate> {}
+export type IpPolicyCreate = z.input<typeof IpPolicyCreate>;
 
 export const IpPolicyUpdate = IpPolicyCreate;
-export interface IpPolicyUpdate extends IpPolicyCreate {}
+export type IpPolicyUpdate = IpPolicyCreate;
 
-/** A set of rules for client addresses. */
-export const IpPolicy = z.object({ ...COMMON_ANSWER, ...ANNOTATIONS_ANSWER });
-export interface IpPolicy extends z.output<typeof IpPolicy> {}
+export const IpPolicy = z
+  .object({ ...COMMON_ANSWER, ...ANNOTATIONS_ANSWER })
+  .describe('A set of rules for client addresses.');
+export type IpPolicy = z.output<typeof IpPolicy>;
 
 export const ipPolicies = {
   name: 'IP policy',
@@ -55,28 +56,24 @@ export const IpPolicyRuleCreate = body({
     .pipe(z.enum(['allow', 'deny'], refused(1422, 'must be allow or deny')))
     .describe('`allow` or `deny`. It cannot be changed later.'),
 });
-export interface IpPolicyRuleCreate extends z.input<typeof IpPolicyRuleCreate> {
-  /** An address range with its lowest address: `203.0.113.0/24` or `2001:db8::/32`. */
-  cidr: string;
-  /** This member and `action` cannot be changed later. */
-  ip_policy_id: string;
-}
+export type IpPolicyRuleCreate = z.input<typeof IpPolicyRuleCreate>;
 
 export const IpPolicyRuleUpdate = body({
   ...annotations(),
   cidr: cidr.optional(),
 });
-export interface IpPolicyRuleUpdate extends z.input<typeof IpPolicyRuleUpdate> {}
+export type IpPolicyRuleUpdate = z.input<typeof IpPolicyRuleUpdate>;
 
-/** Allows or denies an address range. */
-export const IpPolicyRule = z.object({
-  ...COMMON_ANSWER,
-  ...ANNOTATIONS_ANSWER,
-  cidr: z.string().describe('The address range, in canonical form.'),
-  action: z.string().describe('`allow` or `deny`.'),
-  ip_policy: Ref.describe('The IP policy that has the rule.'),
-});
-export interface IpPolicyRule extends z.output<typeof IpPolicyRule> {}
+export const IpPolicyRule = z
+  .object({
+    ...COMMON_ANSWER,
+    ...ANNOTATIONS_ANSWER,
+    cidr: z.string().describe('The address range, in canonical form.'),
+    action: z.string().describe('`allow` or `deny`.'),
+    ip_policy: Ref.describe('The IP policy that has the rule.'),
+  })
+  .describe('Allows or denies an address range.');
+export type IpPolicyRule = z.output<typeof IpPolicyRule>;
 
 export const ipPolicyRules = {
   name: 'IP policy rule',
@@ -107,14 +104,7 @@ export const IpRestrictionCreate = body({
   enforced: enforced.default(false),
   ip_policy_ids: policyIds.min(1, refused(1804, 'must name at least one IP policy')),
 });
-export interface IpRestrictionCreate extends z.input<typeof IpRestrictionCreate> {
-  /** What it restricts. There is one restriction of each type, and the type cannot be changed later. */
-  type: IpRestrictionType;
-  /** Whether others are refused. Default: false, it has no effect then. */
-  enforced?: boolean | undefined;
-  /** Only addresses that these policies allow, and none of them denies. */
-  ip_policy_ids: string[];
-}
+export type IpRestrictionCreate = z.input<typeof IpRestrictionCreate>;
 
 export const IpRestrictionUpdate = body({
   ...annotations(),
@@ -125,17 +115,18 @@ export const IpRestrictionUpdate = body({
     .optional()
     .describe('Replaces all policies. An empty list changes nothing.'),
 });
-export interface IpRestrictionUpdate extends z.input<typeof IpRestrictionUpdate> {}
+export type IpRestrictionUpdate = z.input<typeof IpRestrictionUpdate>;
 
-/** Which addresses may use the API, the dashboard, endpoints, or connect agents. */
-export const IpRestriction = z.object({
-  ...COMMON_ANSWER,
-  ...ANNOTATIONS_ANSWER,
-  type: z.string().describe(`What it restricts: ${TYPES.map((each) => `\`${each}\``).join(', ')}.`),
-  enforced,
-  ip_policies: z.array(Ref).describe('Only addresses that these policies allow, and none of them denies.'),
-});
-export interface IpRestriction extends z.output<typeof IpRestriction> {}
+export const IpRestriction = z
+  .object({
+    ...COMMON_ANSWER,
+    ...ANNOTATIONS_ANSWER,
+    type: z.string().describe(`What it restricts: ${TYPES.join(', ')}.`),
+    enforced,
+    ip_policies: z.array(Ref).describe('Only addresses that these policies allow, and none of them denies.'),
+  })
+  .describe('Which addresses may use the API, the dashboard, endpoints, or connect agents.');
+export type IpRestriction = z.output<typeof IpRestriction>;
 
 export const ipRestrictions = {
   name: 'IP restriction',

@@ -33,49 +33,38 @@ const members = {
 };
 
 export const PersonCreate = body({ email: Email, ...members });
-export interface PersonCreate extends z.input<typeof PersonCreate> {
-  /** With which they sign in, in any case. Policies name them by it in lower case. */
-  email: string;
-  /** Which policies can let in. */
-  groups?: string[] | undefined;
-  /** Whether they may use the dashboard, where they can do all that an API key can; false by default. */
-  dashboard?: boolean | undefined;
-}
+export type PersonCreate = z.input<typeof PersonCreate>;
 
 export const PersonUpdate = body(members);
-export interface PersonUpdate extends z.input<typeof PersonUpdate> {}
+export type PersonUpdate = z.input<typeof PersonUpdate>;
 
-/** Somebody who signs in at this gateway. */
-export const Person = z.object({
-  ...COMMON_ANSWER,
-  email: z.string().describe('With which they sign in, in lower case.'),
-  name: z.string().describe(`${NAME} Empty when it was never set.`),
-  groups: z.array(z.string()).describe(GROUPS),
-  dashboard,
-  password_set_at: orNull(z.string()).describe(`When they have chosen their password; null without one. ${UTC}`),
-  passkeys: z
-    .array(
-      z.object({
-        name: z.string().describe('What the person, or their browser, calls it.'),
-        created_at: z.string().describe(`When they have added it. ${UTC}`),
-      }),
-    )
-    .describe('Their passkeys.'),
-});
-export interface Person extends z.output<typeof Person> {
-  email: string;
-  /** Whether they may use the dashboard, where they can do all that an API key can. */
-  dashboard: boolean;
-  /** Null without a password. */
-  password_set_at: string | null;
-}
+export const Person = z
+  .object({
+    ...COMMON_ANSWER,
+    email: z.string().describe('With which they sign in, in lower case.'),
+    name: z.string().describe(`${NAME} Empty when it was never set.`),
+    groups: z.array(z.string()).describe(GROUPS),
+    dashboard,
+    password_set_at: orNull(z.string()).describe(`When they have chosen their password; null without one. ${UTC}`),
+    passkeys: z
+      .array(
+        z.object({
+          name: z.string().describe('What the person, or their browser, calls it.'),
+          created_at: z.string().describe(`When they have added it. ${UTC}`),
+        }),
+      )
+      .describe('Their passkeys.'),
+  })
+  .describe('Somebody who signs in at this gateway.');
+export type Person = z.output<typeof Person>;
 
-/** A link by which a person chooses a password or a passkey, once. It is shown only in this answer. */
-export const PersonLink = z.object({
-  url: z.string().describe('The link itself, for this person only.'),
-  expires_at: z.string().describe(`When the link ends. ${UTC}`),
-});
-export interface PersonLink extends z.output<typeof PersonLink> {}
+export const PersonLink = z
+  .object({
+    url: z.string().describe('The link itself, for this person only.'),
+    expires_at: z.string().describe(`When the link ends. ${UTC}`),
+  })
+  .describe('A link by which a person chooses a password or a passkey, once. It is shown only in this answer.');
+export type PersonLink = z.output<typeof PersonLink>;
 
 export const people = {
   name: 'person',

@@ -12,26 +12,21 @@ export const ReservedAddrCreate = body({
       "A bot user: only its authtokens can bind the address. It cannot be changed later. Default: all that their rules allow. Not in ngrok's API.",
     ),
 });
-export interface ReservedAddrCreate extends z.input<typeof ReservedAddrCreate> {
-  /** A bot user: only its authtokens can bind the address. It cannot be changed later. Default: all that their rules allow. Not in ngrok's API. */
-  owner_id?: string | undefined;
-}
+export type ReservedAddrCreate = z.input<typeof ReservedAddrCreate>;
 
 export const ReservedAddrUpdate = body(annotations(504, 505));
-export interface ReservedAddrUpdate extends z.input<typeof ReservedAddrUpdate> {}
+export type ReservedAddrUpdate = z.input<typeof ReservedAddrUpdate>;
 
-/** A TCP address that agents get only by asking for it. */
-export const ReservedAddr = z.object({
-  ...COMMON_ANSWER,
-  ...ANNOTATIONS_ANSWER,
-  addr: z.string().describe('`host:port`, which the gateway has chosen.'),
-  region: z.string().describe(NO_REGION),
-  owner_id: orNull(z.string()).describe('The bot user whose authtokens alone can bind the address; null: any.'),
-});
-export interface ReservedAddr extends z.output<typeof ReservedAddr> {
-  /** `host:port`, which the gateway has chosen. */
-  addr: string;
-}
+export const ReservedAddr = z
+  .object({
+    ...COMMON_ANSWER,
+    ...ANNOTATIONS_ANSWER,
+    addr: z.string().describe('`host:port`, which the gateway has chosen.'),
+    region: z.string().describe(NO_REGION),
+    owner_id: orNull(z.string()).describe('The bot user whose authtokens alone can bind the address; null: any.'),
+  })
+  .describe('A TCP address that agents get only by asking for it.');
+export type ReservedAddr = z.output<typeof ReservedAddr>;
 
 export const reservedAddrs = {
   name: 'reserved address',

@@ -10,6 +10,7 @@ import {
   DESCRIPTION,
   METADATA,
   NO_REGION,
+  OWN_FORMS,
   optionalIdOf,
   orNull,
   parsed,
@@ -76,12 +77,10 @@ export function region(code: number) {
     .describe('Deprecated: checked, but not stored. `""` means not set.');
 }
 
+const DOMAIN = 'For example `cam.example.com`, or `*.example.com` for all names below it. It cannot be changed later.';
+const ownCreate = body({ domain: name.describe(DOMAIN), region: region(400), ...domainAnnotations, ...certificate });
 const createMembers = body({
-  domain: name
-    .optional()
-    .describe(
-      'For example `cam.example.com`, or `*.example.com` for all names below it. It cannot be changed later. Required, here or as `name`.',
-    ),
+  domain: name.optional().describe(`${DOMAIN} Required, here or as \`name\`.`),
   name: name.optional().describe('Deprecated alias of `domain`, which Terraform configurations use.'),
   region: region(400),
   resolves_to: resolvesTo,
@@ -89,18 +88,9 @@ const createMembers = body({
   ...certificate,
 });
 
-export interface ReservedDomainCreate extends Omit<z.input<typeof createMembers>, 'name' | 'resolves_to'> {
-  /** For example `cam.example.com`, or `*.example.com` for all names below it. It cannot be changed later. */
-  domain: string;
-  /** Deprecated: checked, but not stored. `""` means not set. */
-  region?: '' | (typeof REGIONS)[number] | undefined;
-  /** An uploaded certificate; `""` means none. Not together with `certificate_management_policy`. */
-  certificate_id?: string | undefined;
-  /** Enables automatic certificates. Not together with `certificate_id`. */
-  certificate_management_policy?: z.input<typeof CertificatePolicyBody> | undefined;
-}
-
 export const ReservedDomainCreate = withDomain(createMembers);
+OWN_FORMS.set(ReservedDomainCreate, ownCreate);
+export type ReservedDomainCreate = z.input<typeof ownCreate>;
 
 /** Resolves the alias. The input's type requires `domain`, since our own client does not know the alias. */
 function withDomain(members: typeof createMembers) {
@@ -116,8 +106,7 @@ function withDomain(members: typeof createMembers) {
   return schema as z.ZodType<z.output<typeof schema>, ReservedDomainCreate>;
 }
 
-export const ReservedDomainUpdate = body({
-  resolves_to: resolvesTo,
+const ownUpdate = body({
   ...domainAnnotations,
   certificate_id: certificate.certificate_id.describe(
     'An uploaded certificate. It ends a `certificate_management_policy`. The present id and `""` change nothing.',
@@ -128,22 +117,16 @@ export const ReservedDomainUpdate = body({
   http_endpoint_configuration_id: optionalIdOf('ec_').describe('One of type `http`; `""` changes nothing.'),
   https_endpoint_configuration_id: optionalIdOf('ec_').describe('One of type `https`; `""` changes nothing.'),
 });
-export interface ReservedDomainUpdate extends Omit<z.input<typeof ReservedDomainUpdate>, 'resolves_to'> {
-  /** An uploaded certificate. It ends a `certificate_management_policy`. The present id and `""` change nothing. */
-  certificate_id?: string | undefined;
-  /** Enables automatic certificates in place of an uploaded one. */
-  certificate_management_policy?: z.input<typeof CertificatePolicyBody> | undefined;
-  /** One of type `http`; `""` changes nothing. */
-  http_endpoint_configuration_id?: string | undefined;
-  /** One of type `https`; `""` changes nothing. */
-  https_endpoint_configuration_id?: string | undefined;
-}
+
+export const ReservedDomainUpdate = body({ resolves_to: resolvesTo, ...ownUpdate.shape });
+OWN_FORMS.set(ReservedDomainUpdate, ownUpdate);
+export type ReservedDomainUpdate = z.input<typeof ownUpdate>;
 
 export const CertificatePolicy = z.object({
   authority: z.string().describe(POLICY.authority),
   private_key_type: z.string().describe(POLICY.private_key_type),
 });
-export interface CertificatePolicy extends z.output<typeof CertificatePolicy> {}
+export type CertificatePolicy = z.output<typeof CertificatePolicy>;
 
 export const CertificateJob = z.object({
   error_code: orNull(z.string()).describe(
@@ -153,14 +136,7 @@ export const CertificateJob = z.object({
   started_at: z.string().describe(`When the gateway began with it. ${UTC}`),
   retries_at: orNull(z.string()).describe(`When it is tried again; null when no retry is scheduled. ${UTC}`),
 });
-export interface CertificateJob extends z.output<typeof CertificateJob> {
-  /** `INTERNAL_ERROR` (temporary), `DNS_ERROR` (the owner must correct a record), or null without an error. */
-  error_code: string | null;
-  /** The progress or the problem, in words. */
-  msg: string;
-  /** Null when no retry is scheduled. */
-  retries_at: string | null;
-}
+export type CertificateJob = z.output<typeof CertificateJob>;
 
 export const CertificateStatus = z.object({
   renews_at: orNull(z.string()).describe(`When the certificate is renewed; null until one is issued. ${UTC}`),
@@ -168,51 +144,32 @@ export const CertificateStatus = z.object({
     'How far the gateway is with issuing or renewing a certificate; null while it does neither.',
   ),
 });
-export interface CertificateStatus extends z.output<typeof CertificateStatus> {
-  /** Null until a certificate is issued. */
-  renews_at: string | null;
-  /** Null while no certificate is being issued or renewed. */
-  provisioning_job: CertificateJob | null;
-}
+export type CertificateStatus = z.output<typeof CertificateStatus>;
 
-/** A hostname or wildcard that is reserved for the account. */
-export const ReservedDomain = z.object({
-  ...COMMON_ANSWER,
-  description: z.string().optional().describe(`${DESCRIPTION} Missing when it was never set.`),
-  metadata: z.string().optional().describe(`${METADATA} Missing when it was never set.`),
-  domain: z.string().describe('The hostname or wildcard, in lower case and punycode.'),
-  region: z.string().default('').describe(NO_REGION),
-  cname_target: orNull(z.string()).describe(
-    "The target for the domain's CNAME record; null below the gateway's own domain.",
-  ),
-  certificate: orNull(Ref).describe('The uploaded certificate, or the last issued one; null without one.'),
-  certificate_management_policy: orNull(CertificatePolicy).describe('Null: no automatic certificates.'),
-  certificate_management_status: orNull(CertificateStatus).describe(
-    'How the automatic certificate is doing; null without a policy.',
-  ),
-  acme_challenge_cname_target: orNull(z.string()).describe(
-    'The target for the CNAME record of `_acme-challenge.<domain>` of a wildcard; null for other domains.',
-  ),
-  http_endpoint_configuration: orNull(Ref).describe('The endpoint configuration for HTTP; null without one.'),
-  https_endpoint_configuration: orNull(Ref).describe('The endpoint configuration for HTTPS; null without one.'),
-  error_redirect_url: alwaysNull,
-});
-export interface ReservedDomain extends z.output<typeof ReservedDomain> {
-  /** Missing when never set, like `metadata`. */
-  description?: string | undefined;
-  /** Deprecated: always `""`. */
-  region: string;
-  /** The target for the domain's CNAME record; null below the gateway's own domain. */
-  cname_target: string | null;
-  /** The uploaded certificate, or the last issued one. */
-  certificate: Ref | null;
-  /** Null: no automatic certificates. */
-  certificate_management_policy: CertificatePolicy | null;
-  /** Null without a policy. */
-  certificate_management_status: CertificateStatus | null;
-  /** The target for the CNAME record of `_acme-challenge.<domain>` of a wildcard; null for other domains. */
-  acme_challenge_cname_target: string | null;
-}
+export const ReservedDomain = z
+  .object({
+    ...COMMON_ANSWER,
+    description: z.string().optional().describe(`${DESCRIPTION} Missing when it was never set.`),
+    metadata: z.string().optional().describe(`${METADATA} Missing when it was never set.`),
+    domain: z.string().describe('The hostname or wildcard, in lower case and punycode.'),
+    region: z.string().default('').describe(NO_REGION),
+    cname_target: orNull(z.string()).describe(
+      "The target for the domain's CNAME record; null below the gateway's own domain.",
+    ),
+    certificate: orNull(Ref).describe('The uploaded certificate, or the last issued one; null without one.'),
+    certificate_management_policy: orNull(CertificatePolicy).describe('Null: no automatic certificates.'),
+    certificate_management_status: orNull(CertificateStatus).describe(
+      'How the automatic certificate is doing; null without a policy.',
+    ),
+    acme_challenge_cname_target: orNull(z.string()).describe(
+      'The target for the CNAME record of `_acme-challenge.<domain>` of a wildcard; null for other domains.',
+    ),
+    http_endpoint_configuration: orNull(Ref).describe('The endpoint configuration for HTTP; null without one.'),
+    https_endpoint_configuration: orNull(Ref).describe('The endpoint configuration for HTTPS; null without one.'),
+    error_redirect_url: alwaysNull,
+  })
+  .describe('A hostname or wildcard that is reserved for the account.');
+export type ReservedDomain = z.output<typeof ReservedDomain>;
 
 export const reservedDomains = {
   name: 'reserved domain',
@@ -231,18 +188,19 @@ export const EndpointConfigurationCreate = body({
   ...annotations(),
   type: z.enum(['http', 'https', 'tcp']).describe(CONFIGURATION_TYPE),
 });
-export interface EndpointConfigurationCreate extends z.input<typeof EndpointConfigurationCreate> {}
+export type EndpointConfigurationCreate = z.input<typeof EndpointConfigurationCreate>;
 
 export const EndpointConfigurationUpdate = body(annotations());
-export interface EndpointConfigurationUpdate extends z.input<typeof EndpointConfigurationUpdate> {}
+export type EndpointConfigurationUpdate = z.input<typeof EndpointConfigurationUpdate>;
 
-/** A configuration that reserved domains reference in `http_` and `https_endpoint_configuration`. */
-export const EndpointConfiguration = z.object({
-  ...COMMON_ANSWER,
-  ...ANNOTATIONS_ANSWER,
-  type: z.string().describe(CONFIGURATION_TYPE),
-});
-export interface EndpointConfiguration extends z.output<typeof EndpointConfiguration> {}
+export const EndpointConfiguration = z
+  .object({
+    ...COMMON_ANSWER,
+    ...ANNOTATIONS_ANSWER,
+    type: z.string().describe(CONFIGURATION_TYPE),
+  })
+  .describe('A configuration that reserved domains reference in `http_` and `https_endpoint_configuration`.');
+export type EndpointConfiguration = z.output<typeof EndpointConfiguration>;
 
 export const endpointConfigurations = {
   name: 'endpoint configuration',
@@ -266,25 +224,14 @@ export const DnsRecordCheck = z.object({
   in_place: z.boolean().describe('Whether DNS has the record.'),
   found: z.string().describe('What DNS has there, in words.'),
 });
-export interface DnsRecordCheck extends z.output<typeof DnsRecordCheck> {
-  /** For example `*.sitea.example.com`. */
-  name: string;
-  /** The target of the CNAME record; null where an address suffices, below the gateway's own domain. */
-  target: string | null;
-  /** `traffic` leads clients to the gateway, `certificate` lets it get the certificate. */
-  purpose: 'traffic' | 'certificate';
-  /** What DNS has there, in words. */
-  found: string;
-}
+export type DnsRecordCheck = z.output<typeof DnsRecordCheck>;
 
-/** What DNS has for a reserved domain, as the gateway sees it. */
-export const DnsCheck = z.object({
-  checked_at: z.string().describe(`When DNS was asked. ${UTC}`),
-  records: z
-    .array(DnsRecordCheck)
-    .describe("The records that the domain needs; empty where the gateway's names need no DNS: below localhost."),
-});
-export interface DnsCheck extends z.output<typeof DnsCheck> {
-  /** Empty where the gateway's names need no DNS: below localhost. */
-  records: DnsRecordCheck[];
-}
+export const DnsCheck = z
+  .object({
+    checked_at: z.string().describe(`When DNS was asked. ${UTC}`),
+    records: z
+      .array(DnsRecordCheck)
+      .describe("The records that the domain needs; empty where the gateway's names need no DNS: below localhost."),
+  })
+  .describe('What DNS has for a reserved domain, as the gateway sees it.');
+export type DnsCheck = z.output<typeof DnsCheck>;

@@ -1,15 +1,17 @@
 import { z } from 'zod';
 import { errorCode, type Refusal, refused, WRONG_VALUE } from './refusal.ts';
 
-/** A reference to another resource. */
-export const Ref = z.object({
-  id: z.string().describe('The id of the resource that this refers to.'),
-  uri: z.string().describe('The URI in this API at which that resource can be read.'),
-});
-export interface Ref extends z.output<typeof Ref> {}
+export const Ref = z
+  .object({
+    id: z.string().describe('The id of the resource that this refers to.'),
+    uri: z.string().describe('The URI in this API at which that resource can be read.'),
+  })
+  .describe('A reference to another resource.');
+export type Ref = z.output<typeof Ref>;
 
-/** A device that something belongs to. */
-export const DeviceRef = z.object({ ...Ref.shape, name: z.string().describe('The name of the device at its site.') });
+export const DeviceRef = z
+  .object({ ...Ref.shape, name: z.string().describe('The name of the device at its site.') })
+  .describe('A device that something belongs to.');
 
 /**
  * A request body. An unknown member is rejected with 214 and the list of known ones.
@@ -20,6 +22,9 @@ export const DeviceRef = z.object({ ...Ref.shape, name: z.string().describe('The
 export function body<S extends z.ZodRawShape>(shape: S) {
   return z.strictObject(shape);
 }
+
+/** For a body, the form that our client's types describe, where the API also takes what only other clients send. */
+export const OWN_FORMS = new Map<z.ZodType, z.ZodType>();
 
 /**
  * Text with a limit in bytes of UTF-8, which is how ngrok counts.

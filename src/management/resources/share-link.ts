@@ -15,42 +15,26 @@ export const ShareLinkCreate = body({
   expires_in: z.int().min(1).max(MAX_SHARE_S).describe('Seconds until it ends, at most 90 days.'),
   max_uses: z.int().min(1).max(1_000_000).optional().describe('How many browsers can open it. Default: any number.'),
 });
-export interface ShareLinkCreate extends z.input<typeof ShareLinkCreate> {
-  /** The endpoint that it opens, such as `https://cam.example.com`; online, and its policy has the action gateway-share-links. */
-  url: string;
-  /** Seconds until it ends, at most 90 days. */
-  expires_in: number;
-  /** How many browsers can open it. Default: any number. */
-  max_uses?: number | undefined;
-}
+export type ShareLinkCreate = z.input<typeof ShareLinkCreate>;
 
-/** A link that lets browsers in at an endpoint. */
-export const ShareLink = z.object({
-  ...COMMON_ANSWER,
-  ...ANNOTATIONS_ANSWER,
-  url: z.string().describe('The endpoint that it opens.'),
-  link: orNull(z.string()).describe('The link itself: only in the response to its creation, null afterwards.'),
-  expires_at: z.string().describe(`When it ends. ${UTC}`),
-  max_uses: orNull(z.int()).describe('How many browsers can open it; null: any number.'),
-  uses: z.int().describe('How many browsers have opened it.'),
-  last_used_at: orNull(z.string()).describe(`When a browser last opened it; null: never. ${UTC}`),
-  created_by: z
-    .string()
-    .describe(
-      "An API key, an authtoken (an agent that holds the endpoint), or `gateway` for a command on the gateway's machine.",
-    ),
-});
-export interface ShareLink extends z.output<typeof ShareLink> {
-  /** The link itself: only in the response to its creation, null afterwards. */
-  link: string | null;
-  /** Null: any number of browsers can open it. */
-  max_uses: number | null;
-  /** How many browsers have opened it. */
-  uses: number;
-  last_used_at: string | null;
-  /** An API key, an authtoken (an agent that holds the endpoint), or `gateway` for a command on the gateway's machine. */
-  created_by: string;
-}
+export const ShareLink = z
+  .object({
+    ...COMMON_ANSWER,
+    ...ANNOTATIONS_ANSWER,
+    url: z.string().describe('The endpoint that it opens.'),
+    link: orNull(z.string()).describe('The link itself: only in the response to its creation, null afterwards.'),
+    expires_at: z.string().describe(`When it ends. ${UTC}`),
+    max_uses: orNull(z.int()).describe('How many browsers can open it; null: any number.'),
+    uses: z.int().describe('How many browsers have opened it.'),
+    last_used_at: orNull(z.string()).describe(`When a browser last opened it; null: never. ${UTC}`),
+    created_by: z
+      .string()
+      .describe(
+        "An API key, an authtoken (an agent that holds the endpoint), or `gateway` for a command on the gateway's machine.",
+      ),
+  })
+  .describe('A link that lets browsers in at an endpoint.');
+export type ShareLink = z.output<typeof ShareLink>;
 
 export const shareLinks = {
   name: 'share link',

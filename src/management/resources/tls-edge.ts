@@ -35,7 +35,7 @@ export const BackendModuleBody = body({
     .regex(/^bkd(hr|tg)_/, refused(6527, 'must name an http_response or a tunnel_group backend'))
     .describe('The id of an HTTP response or tunnel group backend.'),
 });
-export interface BackendModuleBody extends z.input<typeof BackendModuleBody> {}
+export type BackendModuleBody = z.input<typeof BackendModuleBody>;
 
 export const IpRestrictionModuleBody = body({
   enabled,
@@ -48,7 +48,7 @@ export const IpRestrictionModuleBody = body({
       `The ids of at most ${MAX_IP_POLICIES} IP policies: only addresses that they allow, and none of them denies.`,
     ),
 });
-export interface IpRestrictionModuleBody extends z.input<typeof IpRestrictionModuleBody> {}
+export type IpRestrictionModuleBody = z.input<typeof IpRestrictionModuleBody>;
 
 export const MutualTlsModuleBody = body({
   enabled,
@@ -59,7 +59,7 @@ export const MutualTlsModuleBody = body({
     .refine(areDistinct, ONCE)
     .describe(`The ids of at most ${MAX_AUTHORITIES} CAs; one of them must have signed the client's certificate.`),
 });
-export interface MutualTlsModuleBody extends z.input<typeof MutualTlsModuleBody> {}
+export type MutualTlsModuleBody = z.input<typeof MutualTlsModuleBody>;
 
 const TLS_VERSIONS = ['1.0', '1.1', '1.2', '1.3'] as const;
 
@@ -78,21 +78,13 @@ export const TlsTerminationModuleBody = body({
 }).refine((module) => module.terminate_at === 'edge' || module.min_version === undefined, {
   error: refused(1632, 'min_version requires termination at the edge'),
 });
-export interface TlsTerminationModuleBody extends z.input<typeof TlsTerminationModuleBody> {
-  /** `upstream` passes TLS through. Default: `edge`. */
-  terminate_at?: 'edge' | 'upstream' | undefined;
-  /** Only with termination at the edge. Default: 1.2. */
-  min_version?: (typeof TLS_VERSIONS)[number] | undefined;
-}
+export type TlsTerminationModuleBody = z.input<typeof TlsTerminationModuleBody>;
 
 const POLICY = 'A traffic policy as JSON or YAML.';
 
 /** The traffic policy engine checks the document in `value`. */
 export const TrafficPolicyModuleBody = body({ enabled, value: z.string().describe(POLICY) });
-export interface TrafficPolicyModuleBody extends z.input<typeof TrafficPolicyModuleBody> {
-  /** A traffic policy as JSON or YAML. */
-  value: string;
-}
+export type TrafficPolicyModuleBody = z.input<typeof TrafficPolicyModuleBody>;
 
 const MODULES = {
   backend: 'Where the traffic goes.',
@@ -118,23 +110,11 @@ const members = {
 };
 
 export const TlsEdgeCreate = body(members);
-export interface TlsEdgeCreate extends z.input<typeof TlsEdgeCreate> {
-  /** For example `cam.example.com:443`; the host may be a wildcard. */
-  hostports?: string[] | undefined;
-  /** Where the traffic goes. */
-  backend?: BackendModuleBody | undefined;
-  /** The allowed client addresses. */
-  ip_restriction?: IpRestrictionModuleBody | undefined;
-  /** The required client certificates. */
-  mutual_tls?: MutualTlsModuleBody | undefined;
-  /** Where TLS is terminated, and the minimum version; without it, TLS passes through. */
-  tls_termination?: TlsTerminationModuleBody | undefined;
-  traffic_policy?: TrafficPolicyModuleBody | undefined;
-}
+export type TlsEdgeCreate = z.input<typeof TlsEdgeCreate>;
 
 /** A module in the request replaces the stored one completely; others stay. Modules cannot be removed. */
 export const TlsEdgeUpdate = TlsEdgeCreate;
-export interface TlsEdgeUpdate extends TlsEdgeCreate {}
+export type TlsEdgeUpdate = TlsEdgeCreate;
 
 /** Checks the modules of the changed edge together: with termination upstream, the edge sees no client certificate. */
 export function terminationConflict(edge: {
@@ -145,52 +125,62 @@ export function terminationConflict(edge: {
   return { code: 7062, text: 'mutual_tls requires termination at the edge, but tls_termination is set to upstream' };
 }
 
-export const BackendModule = z.object({
-  enabled: isEnabled,
-  backend: Ref.describe('The backend that gets the traffic.'),
-});
-export interface BackendModule extends z.output<typeof BackendModule> {}
+export const BackendModule = z
+  .object({
+    enabled: isEnabled,
+    backend: Ref.describe('The backend that gets the traffic.'),
+  })
+  .describe(MODULES.backend);
+export type BackendModule = z.output<typeof BackendModule>;
 
-export const IpRestrictionModule = z.object({
-  enabled: isEnabled,
-  ip_policies: z.array(Ref).describe('Only addresses that these IP policies allow, and none of them denies.'),
-});
-export interface IpRestrictionModule extends z.output<typeof IpRestrictionModule> {}
+export const IpRestrictionModule = z
+  .object({
+    enabled: isEnabled,
+    ip_policies: z.array(Ref).describe('Only addresses that these IP policies allow, and none of them denies.'),
+  })
+  .describe(MODULES.ip_restriction);
+export type IpRestrictionModule = z.output<typeof IpRestrictionModule>;
 
-export const MutualTlsModule = z.object({
-  enabled: isEnabled,
-  certificate_authorities: z.array(Ref).describe("The CAs, one of which must have signed the client's certificate."),
-});
-export interface MutualTlsModule extends z.output<typeof MutualTlsModule> {}
+export const MutualTlsModule = z
+  .object({
+    enabled: isEnabled,
+    certificate_authorities: z.array(Ref).describe("The CAs, one of which must have signed the client's certificate."),
+  })
+  .describe(MODULES.mutual_tls);
+export type MutualTlsModule = z.output<typeof MutualTlsModule>;
 
-export const TlsTerminationModule = z.object({
-  enabled: isEnabled,
-  terminate_at: z.string().describe(TERMINATE_AT),
-  min_version: orNull(z.string()).describe('The lowest version of TLS; null: 1.2, or TLS is passed through.'),
-});
-export interface TlsTerminationModule extends z.output<typeof TlsTerminationModule> {}
+export const TlsTerminationModule = z
+  .object({
+    enabled: isEnabled,
+    terminate_at: z.string().describe(TERMINATE_AT),
+    min_version: orNull(z.string()).describe('The lowest version of TLS; null: 1.2, or TLS is passed through.'),
+  })
+  .describe(MODULES.tls_termination);
+export type TlsTerminationModule = z.output<typeof TlsTerminationModule>;
 
-export const TrafficPolicyModule = z.object({ enabled: isEnabled, value: z.string().describe(POLICY) });
-export interface TrafficPolicyModule extends z.output<typeof TrafficPolicyModule> {}
+export const TrafficPolicyModule = z
+  .object({ enabled: isEnabled, value: z.string().describe(POLICY) })
+  .describe(MODULES.traffic_policy);
+export type TrafficPolicyModule = z.output<typeof TrafficPolicyModule>;
 
 const WITHOUT = 'Null without this module.';
 
-/** A set of hostports, and how TLS traffic to them is handled. */
-export const TlsEdge = z.object({
-  ...COMMON_ANSWER,
-  ...ANNOTATIONS_ANSWER,
-  hostports: orNull(z.array(z.string())).describe('`<host>:<port>`, in the order of the request; null when never set.'),
-  backend: orNull(BackendModule).describe(`${MODULES.backend} ${WITHOUT}`),
-  ip_restriction: orNull(IpRestrictionModule).describe(`${MODULES.ip_restriction} ${WITHOUT}`),
-  mutual_tls: orNull(MutualTlsModule).describe(`${MODULES.mutual_tls} ${WITHOUT}`),
-  tls_termination: orNull(TlsTerminationModule).describe(`${MODULES.tls_termination} ${WITHOUT}`),
-  traffic_policy: orNull(TrafficPolicyModule).describe(`${MODULES.traffic_policy} ${WITHOUT}`),
-  policy: alwaysNull,
-});
-export interface TlsEdge extends z.output<typeof TlsEdge> {
-  /** `<host>:<port>`, in the order of the request; null when never set. */
-  hostports: string[] | null;
-}
+export const TlsEdge = z
+  .object({
+    ...COMMON_ANSWER,
+    ...ANNOTATIONS_ANSWER,
+    hostports: orNull(z.array(z.string())).describe(
+      '`<host>:<port>`, in the order of the request; null when never set.',
+    ),
+    backend: orNull(BackendModule).describe(`${MODULES.backend} ${WITHOUT}`),
+    ip_restriction: orNull(IpRestrictionModule).describe(`${MODULES.ip_restriction} ${WITHOUT}`),
+    mutual_tls: orNull(MutualTlsModule).describe(`${MODULES.mutual_tls} ${WITHOUT}`),
+    tls_termination: orNull(TlsTerminationModule).describe(`${MODULES.tls_termination} ${WITHOUT}`),
+    traffic_policy: orNull(TrafficPolicyModule).describe(`${MODULES.traffic_policy} ${WITHOUT}`),
+    policy: alwaysNull,
+  })
+  .describe('A set of hostports, and how TLS traffic to them is handled.');
+export type TlsEdge = z.output<typeof TlsEdge>;
 
 export const tlsEdges = {
   name: 'TLS edge',

@@ -37,36 +37,29 @@ export const VaultCreate = body({
       "A bot user whose authtokens may use the secrets in their policies. It cannot be changed later. Default: nobody's may. Not in ngrok's API.",
     ),
 });
-export interface VaultCreate extends z.input<typeof VaultCreate> {
-  /** Unique. Policies name it: `secrets.get('name', 'secret')`. */
-  name: string;
-  /** A bot user whose authtokens may use the secrets in their policies. It cannot be changed later. Default: nobody's may. Not in ngrok's API. */
-  owner_id?: string | undefined;
-}
+export type VaultCreate = z.input<typeof VaultCreate>;
 
 export const VaultUpdate = body({ ...annotations(), name: vaultName.optional() });
-export interface VaultUpdate extends z.input<typeof VaultUpdate> {}
+export type VaultUpdate = z.input<typeof VaultUpdate>;
 
 const CHANGES = { updated_at: z.string().optional().describe(`When it was last changed. ${UTC}`) };
 const CREATED_BY = 'The API key or person that created it; null when that is not known.';
 const UPDATED_BY = 'The API key or person that last changed it; null when that is not known.';
 
-/** A set of secrets for policies. */
-export const Vault = z.object({
-  ...COMMON_ANSWER,
-  ...ANNOTATIONS_ANSWER,
-  ...CHANGES,
-  name: z.string().describe(NAME),
-  owner_id: orNull(z.string()).describe(
-    "The bot user whose authtokens may use the secrets in their policies; null: nobody's may.",
-  ),
-  created_by: orNull(z.string()).describe(CREATED_BY),
-  last_updated_by: orNull(z.string()).describe(UPDATED_BY),
-});
-export interface Vault extends z.output<typeof Vault> {
-  /** The API key that created it. */
-  created_by: string | null;
-}
+export const Vault = z
+  .object({
+    ...COMMON_ANSWER,
+    ...ANNOTATIONS_ANSWER,
+    ...CHANGES,
+    name: z.string().describe(NAME),
+    owner_id: orNull(z.string()).describe(
+      "The bot user whose authtokens may use the secrets in their policies; null: nobody's may.",
+    ),
+    created_by: orNull(z.string()).describe(CREATED_BY),
+    last_updated_by: orNull(z.string()).describe(UPDATED_BY),
+  })
+  .describe('A set of secrets for policies.');
+export type Vault = z.output<typeof Vault>;
 
 export const vaults = {
   name: 'vault',
@@ -93,40 +86,28 @@ export const SecretCreate = body({
   vault_id: optionalIdOf('vault_').describe('The vault that gets it. This member or `vault_name` is required.'),
   vault_name: z.string().optional().describe('The name of that vault, in place of `vault_id`.'),
 });
-export interface SecretCreate extends z.input<typeof SecretCreate> {
-  /** Unique in its vault. */
-  name: string;
-  /** Never returned. At most 64 KiB. */
-  value: string;
-  /** This member or `vault_name` is required. */
-  vault_id?: string | undefined;
-}
+export type SecretCreate = z.input<typeof SecretCreate>;
 
 export const SecretUpdate = body({
   ...annotations(),
   name: secretName.optional(),
   value: value.optional().describe('The new value. Policies use it for the next request.'),
 });
-export interface SecretUpdate extends z.input<typeof SecretUpdate> {
-  /** Policies use the new value for the next request. */
-  value?: string | undefined;
-}
+export type SecretUpdate = z.input<typeof SecretUpdate>;
 
-/** A named value of a vault; the value itself is never returned. */
-export const Secret = z.object({
-  ...COMMON_ANSWER,
-  ...ANNOTATIONS_ANSWER,
-  ...CHANGES,
-  name: z.string().describe(SECRET_NAME),
-  vault: Ref.describe('The vault that has it.'),
-  vault_name: z.string().optional().describe('The name of that vault.'),
-  created_by: orNull(Ref).describe(CREATED_BY),
-  last_updated_by: orNull(Ref).describe(UPDATED_BY),
-});
-export interface Secret extends z.output<typeof Secret> {
-  /** The API key that created it. */
-  created_by: Ref | null;
-}
+export const Secret = z
+  .object({
+    ...COMMON_ANSWER,
+    ...ANNOTATIONS_ANSWER,
+    ...CHANGES,
+    name: z.string().describe(SECRET_NAME),
+    vault: Ref.describe('The vault that has it.'),
+    vault_name: z.string().optional().describe('The name of that vault.'),
+    created_by: orNull(Ref).describe(CREATED_BY),
+    last_updated_by: orNull(Ref).describe(UPDATED_BY),
+  })
+  .describe('A named value of a vault; the value itself is never returned.');
+export type Secret = z.output<typeof Secret>;
 
 export const secrets = {
   name: 'secret',
