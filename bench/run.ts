@@ -1,11 +1,12 @@
 /**
- * `npm run bench [-- traffic|policy|inspection|device|management|pages|cluster|catch-up|soak|wan|wan-100…]`: prints the project's figures. Compare
+ * `npm run bench [-- traffic|policy|inspection|device|management|pages|cluster|catch-up|far|soak|wan|wan-100…]`: prints the project's figures. Compare
  * only ratios within one run.
  */
 import { cpus } from 'node:os';
 import { benchCatchUp } from './catch-up.ts';
 import { benchCluster } from './cluster.ts';
 import { benchDevice } from './device.ts';
+import { benchFar } from './far.ts';
 import { benchInspection } from './inspection.ts';
 import { benchManagement } from './management.ts';
 import { benchPages } from './pages.ts';
@@ -25,6 +26,7 @@ const BENCHES: Record<string, () => Promise<void>> = {
   pages: benchPages,
   cluster: benchCluster,
   'catch-up': benchCatchUp,
+  far: benchFar,
   soak: benchSoak,
   wan: async () => {
     for (const [, bench] of wan) await bench();
@@ -32,7 +34,7 @@ const BENCHES: Record<string, () => Promise<void>> = {
   ...Object.fromEntries(wan),
 };
 /** Take minutes or root, and only run on request. */
-const LONG = ['cluster', 'catch-up', 'soak', 'wan', ...Object.keys(WAN_PROFILES)];
+const LONG = ['cluster', 'catch-up', 'far', 'soak', 'wan', ...Object.keys(WAN_PROFILES)];
 
 const wanted = process.argv.slice(2);
 for (const name of wanted) {

@@ -12,6 +12,7 @@ export class FlakyProxy {
   #silent = false;
   #holding = false;
   #delayMs = 0;
+  #uploadDelayMs = 0;
   /** Bytes per second from the gateway, for all connections together; infinite: as fast as they come. */
   #rate = Number.POSITIVE_INFINITY;
   /** When a throttled link has passed on what it has, in milliseconds of `performance.now()`. */
@@ -112,9 +113,10 @@ export class FlakyProxy {
     this.cut();
   }
 
-  /** Delays bytes from the gateway by so many milliseconds. */
-  delay(ms: number): void {
+  /** Delays bytes from the gateway by so many milliseconds. @param uploadMs the same for those to the gateway */
+  delay(ms: number, uploadMs = 0): void {
     this.#delayMs = ms;
+    this.#uploadDelayMs = uploadMs;
   }
 
   /** Passes on so many bytes a second from the gateway, for all connections together. */
@@ -167,7 +169,9 @@ export class FlakyProxy {
       return true;
     };
     client.on('data', (chunk) => {
-      if (!isBroken('client', chunk)) upstream.write(chunk);
+      if (isBroken('client', chunk)) return;
+      if (this.#uploadDelayMs === 0) upstream.write(chunk);
+      else setTimeout(() => upstream.write(chunk), this.#uploadDelayMs);
     });
     upstream.on('data', (chunk) => {
       if (isBroken('upstream', chunk)) return;

@@ -8,8 +8,9 @@ import type { LiveEndpoint, LiveView } from '../endpoints/live-view.ts';
 import type { CloudEndpoints } from '../store/cloud-endpoints.ts';
 import type { Database } from '../store/sql/database.ts';
 import { DatabaseAway, DatabaseBusy } from '../store/sql/database-problems.ts';
+import type { RowsRead } from '../store/sql/group-commit.ts';
 import type { NodeState, Nodes } from './nodes.ts';
-import { endpointRow, type OnlineRow, type OnlineRows, placelessRow } from './online-rows.ts';
+import { endpointRow, type OnlineRow, type OnlineRows, onlineWith, placelessRow } from './online-rows.ts';
 
 export interface OnlineHere extends Pick<LiveView, 'sessions' | 'tunnels' | 'endpoints'> {
   stopEndpoint(id: string, message: string, code: string): void;
@@ -56,7 +57,7 @@ export class AddressLeases {
     private readonly options: {
       database: Database;
       rows: OnlineRows;
-      cloudEndpoints: Pick<CloudEndpoints, 'at'>;
+      cloudEndpoints: Pick<CloudEndpoints, 'at' | 'name'>;
       nodes: Nodes;
       refresh: () => Promise<void>;
       log: Log;
@@ -141,7 +142,7 @@ export class AddressLeases {
   async #leased(row: OnlineRow): Promise<void> {
     for (let tries = 0; ; tries += 1) {
       try {
-        return await this.options.database.write(() => this.#lease(row));
+        return await this.options.database.writeApart(() => this.#lease(row), this.#readsOf(row));
       } catch (error) {
         if (!(error instanceof Refused)) throw error;
         if (tries >= (error.isOwn ? TRIES : 1)) throw error.reason;
@@ -166,6 +167,12 @@ export class AddressLeases {
       else if (verdict === 'taken' && !rival.taken) rows.put({ ...rival, taken: true });
     }
     rows.put(row);
+  }
+
+  /** Who has the address: what decides about a lease. */
+  #readsOf({ place }: OnlineRow): RowsRead[] {
+    const value = place ?? '';
+    return [onlineWith('place', value), { table: this.options.cloudEndpoints.name, column: 'place', value }];
   }
 
   /** Whether this process has leased the address for the same authtoken, and nobody can have taken it. */
@@ -194,10 +201,7 @@ export class AddressLeases {
     const ended = [...own.values()].filter(isOver).map(({ key }) => key);
     const changed = [...endpoints, ...others].filter((row) => !isSame(row, own.get(row.key)));
     this.#costMs = performance.now() - began;
-    if (changed.length + ended.length > 0)
-      await this.#delete(ended, () => {
-        for (const row of changed) this.#update(row);
-      });
+    if (changed.length + ended.length > 0) await this.#delete(ended, changed);
     this.#hasBegun = true;
   }
 
@@ -207,16 +211,19 @@ export class AddressLeases {
     if (row.place === null || known?.taken === false) rows.put(row);
   }
 
-  /** Deletes rows of what is offline, and makes further changes. */
-  async #delete(keys: readonly string[], change: () => void): Promise<void> {
+  /** Deletes rows of what is offline, and updates others. */
+  async #delete(keys: readonly string[], changed: readonly OnlineRow[] = []): Promise<void> {
     const { database, rows } = this.options;
     const first = keys.filter((key) => !this.#ended.has(key));
     for (const key of first) this.#ended.add(key);
     try {
-      await database.write(() => {
-        for (const key of keys) if (!this.#coming.has(key)) rows.delete(key);
-        change();
-      });
+      await database.writeApart(
+        () => {
+          for (const key of keys) if (!this.#coming.has(key)) rows.delete(key);
+          for (const row of changed) this.#update(row);
+        },
+        changed.map(({ key }) => onlineWith('key', key)),
+      );
       for (const key of keys) this.#ended.delete(key);
     } catch (error) {
       if (error instanceof DatabaseAway && error.isUntried) for (const key of first) this.#ended.delete(key);
@@ -231,12 +238,12 @@ export class AddressLeases {
     const reason = known?.taken ? 'its authtoken has bound it at another gateway' : await this.#refusalOf(row);
     if (reason === null) return;
     here.stopEndpoint(id, `the endpoint was taken offline: ${reason}`, 'ERR_NGROK_334');
-    await this.#delete([row.key], () => {});
+    await this.#delete([row.key]);
   }
 
   async #refusalOf(row: OnlineRow): Promise<string | null> {
     try {
-      await this.options.database.write(() => this.#lease(row));
+      await this.options.database.writeApart(() => this.#lease(row), this.#readsOf(row));
       return null;
     } catch (error) {
       if (error instanceof Refused) return error.message;

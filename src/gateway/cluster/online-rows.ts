@@ -1,6 +1,7 @@
 import { namePlace, placeOf } from '../endpoints/endpoint-address.ts';
 import type { LiveEndpoint, LiveSession, LiveTunnel } from '../endpoints/live-view.ts';
 import type { Database } from '../store/sql/database.ts';
+import type { RowsRead } from '../store/sql/group-commit.ts';
 
 /** What is online at a node, as all nodes know it: an agent's session, or what it has bound. */
 export interface OnlineRow {
@@ -27,6 +28,11 @@ type Stored = Omit<OnlineRow, 'pooled' | 'taken' | 'view'> & { pooled: number; t
 const TABLE = 'online';
 const IDENTITY = ['key', 'node', 'agent', 'connection', 'credential_id', 'owner_id'];
 const COLUMNS = [...IDENTITY, 'place', 'protocol', 'pooled', 'taken', 'view'];
+
+/** Rows by which a write decides, see {@link Database.writeApart}. */
+export function onlineWith(column: 'key' | 'place', value: string): RowsRead {
+  return { table: TABLE, column, value };
+}
 
 /** The row of an endpoint that is online at a node. */
 export function endpointRow(node: string, endpoint: LiveEndpoint): OnlineRow {

@@ -122,10 +122,16 @@ export class CatchUp {
     return rows > most && incoming.file !== IN_MEMORY && existsSync(file);
   }
 
+  /** Of the next page. */
+  get pageSize(): PageSize {
+    const most = Math.round((2 * this.#bytes) / this.#rowBytes);
+    return { rows: Math.min(PAGE_ROWS.most, Math.max(PAGE_ROWS.least, most)), bytes: this.#bytes };
+  }
+
   async #look(own: Position): Promise<Step> {
     const from = after(own);
     const page = await this.#paced((size) => this.options.postgres.changesAfter(own, from, size));
-    const { head, rows, isKnown, forgotten, hasMore } = page;
+    const { head, isKnown, forgotten } = page;
     requireSame(head, own);
     if (isKnown) await this.#remember(own);
     if (head.batch === own.batch) return { kind: 'current' };
@@ -136,7 +142,8 @@ export class CatchUp {
       this.#begin(own, reason, head, reason === 'first' ? null : await this.differing(head));
       return { kind: 'more', begun: reason };
     }
-    if (!hasMore && rows.length <= MOST_AT_ONCE) return { kind: 'few', rows: rows.map(parsed), position: head };
+    const few = fewOf(own, page);
+    if (few) return few;
     const progress = { base: own, reason: 'behind' as const, parts: null, copied: null, from: own.version, rows: 0 };
     this.#keep(page, { ...progress, changed: from, seen: own });
     return { kind: 'more', begun: 'behind' };
@@ -205,10 +212,8 @@ export class CatchUp {
 
   /** Fetches a page, and adjusts the length of the next one: others wait for it. */
   async #paced(fetch: (size: PageSize) => Promise<Page>): Promise<Page> {
-    const most = Math.round((2 * this.#bytes) / this.#rowBytes);
-    const size = { rows: Math.min(PAGE_ROWS.most, Math.max(PAGE_ROWS.least, most)), bytes: this.#bytes };
     const begunAt = performance.now();
-    const pages = await fetch(size).catch((error: unknown) => {
+    const pages = await fetch(this.pageSize).catch((error: unknown) => {
       this.#bytes = PAGE_BYTES.least;
       throw error;
     });
@@ -255,6 +260,16 @@ export async function untilFree<T>(work: () => T): Promise<T> {
     }
     await delay(RETRY_MS);
   }
+}
+
+/** What has changed since `own`, if it is little, and a page of changes has all of it; null: only {@link CatchUp.step} can tell. */
+export function fewOf(
+  own: Position,
+  { head, isKnown, forgotten, rows, hasMore }: Page,
+): Extract<Step, { kind: 'few' }> | null {
+  if (head === null || !isKnown || forgotten > own.version || head.version < own.version) return null;
+  if (hasMore || rows.length > MOST_AT_ONCE) return null;
+  return { kind: 'few', rows: rows.map(parsed), position: head };
 }
 
 /** Where the rows of later commits begin: before every table. */

@@ -21,6 +21,8 @@ const CHECKS = 10;
 const LOCK_MS = 3_000;
 /** After so long without a statement, the server ends a transaction: the gateway may have lost power. */
 const IDLE_MS = 5_000;
+/** The same for one in which others wait for the gateway. */
+const TURN_IDLE_MS = 1_000;
 /** A server that does not accept a connection for so long is looked for on another way, too. */
 const PATIENCE_MS = 1_000;
 /** After so long without any byte of an answer, a further connection shows whether the server is there, if there is another way. */
@@ -38,6 +40,11 @@ const ADVICE_OF_NODE = /; if the root CA is installed locally.*$/s;
 
 /** @param answerMs milliseconds that the server may take, and that may pass without any byte of its answer */
 export type Ask = <Row>(text: string, values?: readonly unknown[], answerMs?: number) => Promise<Row[]>;
+
+export interface Statement {
+  readonly text: string;
+  readonly values: readonly unknown[];
+}
 
 /** Another way to the server than the direct one. */
 export interface Detour {
@@ -158,6 +165,38 @@ export class PostgresConnection {
     });
   }
 
+  /**
+   * Asks twice in one transaction, that takes two round trips: others wait for its locks during the second one.
+   * @param then what is asked next, by the answer to the first statement; null: nothing, and all is undone @throws as {@link ask}
+   */
+  async askTwice<First, Second>(
+    first: Statement,
+    then: (rows: First[]) => Promise<Statement | null>,
+  ): Promise<Second[] | null> {
+    return this.#inTurn(QUERY_MS, async (client, leftMs) => {
+      const begun = this.#begin(client, leftMs, leftMs, TURN_IDLE_MS);
+      const answer = this.#send<First>(client, first.text, first.values, leftMs);
+      let next: Statement | null = null;
+      try {
+        const [begin, asked] = await Promise.allSettled([begun, answer]);
+        if (begin.status === 'rejected') throw begin.reason;
+        if (asked.status === 'rejected') throw asked.reason;
+        next = await then(asked.value);
+        if (next === null) await this.#send(client, 'ROLLBACK', [], leftMs);
+      } catch (error) {
+        this.#drop(client);
+        throw error instanceof DatabaseAway ? new DatabaseAway(error.reason, error.cause, true) : error;
+      }
+      if (next === null) return null;
+      const last = this.#send<Second>(client, next.text, next.values, leftMs);
+      const ended = this.#send(client, COMMIT, [], leftMs);
+      const [second, third] = await Promise.allSettled([last, ended]);
+      if (second.status === 'rejected') throw second.reason;
+      if (third.status === 'rejected') throw third.reason;
+      return second.value;
+    });
+  }
+
   /** Asks while nothing else is asked on the connection. The time in line counts. */
   async #inTurn<T>(answerMs: number, work: (client: Client, leftMs: number) => Promise<T>): Promise<T> {
     const client = await this.#connect();
@@ -176,11 +215,11 @@ export class PostgresConnection {
    * Limits what the server does for this transaction alone: a pooler gives the session to others afterwards.
    * @throws {DatabaseAway} when the server can only be read
    */
-  async #begin(client: Client, answerMs: number, silenceMs = answerMs): Promise<void> {
+  async #begin(client: Client, answerMs: number, silenceMs = answerMs, idleMs = IDLE_MS): Promise<void> {
     const limits = {
       statement_timeout: Math.ceil(answerMs),
       lock_timeout: LOCK_MS,
-      idle_in_transaction_session_timeout: IDLE_MS,
+      idle_in_transaction_session_timeout: idleMs,
       // So that it notices the loss of this machine while it has an answer to send.
       ...{ tcp_keepalives_idle: 5, tcp_keepalives_interval: 2, tcp_keepalives_count: 3 },
     };

@@ -3,8 +3,9 @@ import type { Socket } from 'node:net';
 import { OperatorError } from '../../../lib/errors.ts';
 import { ownCommand } from '../../../lib/process/own-command.ts';
 import { DatabaseAway } from '../sql/database-problems.ts';
+import type { RowsRead } from '../sql/group-commit.ts';
 import type { RowText } from './incoming-rows.ts';
-import { type Ask, type Detours, PostgresConnection, QUERY_MS } from './postgres-connection.ts';
+import { type Ask, type Detours, PostgresConnection, QUERY_MS, type Statement } from './postgres-connection.ts';
 import { type Commit, commitId, type Kept, SQL_COMMIT_ID } from './replica-past.ts';
 import {
   PART_OF_ROW,
@@ -121,6 +122,118 @@ const SQL_COMMITS = `SELECT jsonb_agg(jsonb_build_array(version, id, at) ORDER B
   SELECT version, ${SQL_COMMIT_ID} AS id, floor(EXTRACT(EPOCH FROM at) * 1000) AS at
   FROM device_agent.commits WHERE version > $1 ORDER BY version DESC LIMIT ${MOST_COMMITS}
 ) AS newest`;
+
+/** Makes others wait that commit: what follows in the transaction sees all commits, and comes next. */
+const LOCK = 'SELECT FROM device_agent.cluster FOR UPDATE';
+
+/** A commit of the rows $2 with the batch $3, on a condition about the one row of `cluster`. */
+const sqlCommit = (condition: string) => `WITH next AS (
+    UPDATE device_agent.cluster SET version = version + 1
+    WHERE format <> ${ENDED} AND EXISTS (SELECT FROM device_agent.commits WHERE version = $1 AND batch = $4) AND ${condition}
+    RETURNING version
+  ), changed AS (
+    INSERT INTO device_agent.rows AS known SELECT tbl, key, row, version
+    FROM next, jsonb_to_recordset($2) AS sent (tbl text, key text, row jsonb)
+    ON CONFLICT (tbl, key) DO UPDATE SET row = COALESCE(known.row, '{}') || excluded.row, version = excluded.version
+  )
+  INSERT INTO device_agent.commits SELECT version, $3, clock_timestamp() FROM next RETURNING version, at`;
+
+/** Nobody else has committed since $1. */
+const SQL_COMMIT_NEXT = sqlCommit('version = $1');
+
+/** Nobody else has changed what is sent since $1, nor what has decided about it, $5. */
+const SQL_COMMIT_APART = sqlCommit(`forgotten <= $1 AND NOT EXISTS (
+  SELECT FROM device_agent.rows AS later WHERE version > $1 AND (
+    EXISTS (SELECT FROM jsonb_to_recordset($2) AS sent (tbl text, key text) WHERE (tbl, key) = (later.tbl, later.key))
+    OR EXISTS (
+      SELECT FROM jsonb_to_recordset($5) AS read ("table" text, "column" text, value text)
+      WHERE "table" = later.tbl AND value = later.row->>"column"
+    )
+  )
+)`);
+
+/** With its values in the text: only statements without values are sent together, and executed without a wait in between. */
+function inlined({ text, values }: Statement): string {
+  const quoted = (value: unknown) => `E'${String(value).replaceAll('\\', '\\\\').replaceAll("'", "''")}'`;
+  return text.replace(/\$(\d+)/g, (_, place) => quoted(values[Number(place) - 1]));
+}
+
+interface PageRow {
+  readonly n: string;
+  readonly tbl: string;
+  readonly key: string;
+  readonly row: string | null;
+  readonly version: string;
+}
+
+interface CommitRow {
+  readonly version: string;
+  readonly at: Date;
+}
+
+function madeBy({ version, at }: CommitRow, batch: string): Commit {
+  return { ...commitId({ version: Number(version), batch }), at: at.getTime() };
+}
+
+/** A database that was put back may have as many commits again. Columns that only newer gateways know keep their values. */
+function commitNext(seen: Position, batch: string, rows: readonly SharedRow[]): Statement {
+  return { text: SQL_COMMIT_NEXT, values: [seen.version, JSON.stringify(rows), batch, seen.batch] };
+}
+
+/** Which rows a page has, and in which order; its own values begin with $5. */
+interface Wanted {
+  readonly source: string;
+  readonly order: string;
+  readonly values: readonly unknown[];
+}
+
+/** Rows that have changed, after one of them. */
+function changesFrom(values: readonly [version: number, tbl: string, key: string]): Wanted {
+  const source = 'SELECT tbl, key, row, version FROM device_agent.rows WHERE (version, tbl, key) > ($5, $6, $7)';
+  return { source, order: 'version, tbl, key', values };
+}
+
+const changesSince = ({ version }: Position) => changesFrom([version + 1, '', '']);
+
+/** One statement sees one state of the database. */
+function pageOf(seen: Position, { source, order, values }: Wanted, size: PageSize): Statement {
+  return {
+    text: `WITH next AS MATERIALIZED (
+      SELECT tbl, key, row::text AS row, version FROM (${source}) AS later ORDER BY ${order} LIMIT $3
+    ), sized AS (
+      SELECT *, octet_length(key) + COALESCE(octet_length(row), 0) AS size FROM next
+    ), numbered AS (
+      SELECT *, row_number() OVER page AS n, sum(size) OVER page - size AS before
+      FROM sized WINDOW page AS (ORDER BY ${order} ROWS UNBOUNDED PRECEDING)
+    )
+    SELECT 0 AS n, '' AS tbl, '' AS key, jsonb_build_object(
+      'cluster', id, 'version', version, 'batch', batch, 'forgotten', forgotten, 'found', (SELECT count(*) FROM next),
+      'isKnown', EXISTS (SELECT FROM device_agent.commits AS own WHERE own.version = $1 AND own.batch = $2),
+      'commits', (${SQL_COMMITS})
+    )::text AS row, 0 AS version FROM device_agent.cluster JOIN device_agent.commits USING (version)
+    UNION ALL SELECT n, tbl, key, row, version FROM numbered WHERE before < $4
+    ORDER BY n`,
+    values: [seen.version, seen.batch, size.rows, size.bytes, ...values],
+  };
+}
+
+function pageFrom(seen: Position, size: PageSize, found: readonly PageRow[]): Page {
+  const [first] = found;
+  if (first?.n !== '0') return { head: null, forgotten: 0, isKnown: false, commits: [], rows: [], hasMore: false };
+  const state = JSON.parse(first.row ?? '') as PageState;
+  const { cluster, version, batch, forgotten } = state;
+  const isKnown = state.isKnown && cluster === seen.cluster;
+  const rows = found.slice(1).map(({ tbl, key, row, version }) => ({ tbl, key, row, version: Number(version) }));
+  const hasMore = state.found === size.rows || rows.length < state.found;
+  return {
+    head: { cluster, version, batch },
+    forgotten,
+    isKnown,
+    commits: isKnown ? (state.commits ?? []).map(commitOf) : [],
+    rows,
+    hasMore,
+  };
+}
 
 /** A gateway that uses the shared database. */
 export interface Node {
@@ -262,29 +375,54 @@ export class Postgres {
    * @returns the commit; null when somebody else was faster
    */
   async commit(seen: Position, batch: string, rows: readonly SharedRow[], answerMs = QUERY_MS): Promise<Commit | null> {
-    // A database that was put back may have as many commits again. Columns that only newer gateways know keep their values.
-    const [done] = await this.#query<{ version: string; at: Date }>(
-      `WITH next AS (
-        UPDATE device_agent.cluster SET version = version + 1
-        WHERE version = $1 AND format <> ${ENDED}
-          AND EXISTS (SELECT FROM device_agent.commits WHERE version = $1 AND batch = $4)
-        RETURNING version
-      ), changed AS (
-        INSERT INTO device_agent.rows AS known SELECT tbl, key, row, version
-        FROM next, jsonb_to_recordset($2) AS sent (tbl text, key text, row jsonb)
-        ON CONFLICT (tbl, key) DO UPDATE SET row = COALESCE(known.row, '{}') || excluded.row, version = excluded.version
-      )
-      INSERT INTO device_agent.commits SELECT version, $3, clock_timestamp() FROM next RETURNING version, at`,
-      [seen.version, JSON.stringify(rows), batch, seen.batch],
-      answerMs,
-    );
-    const made = done ?? (await this.#made(batch));
-    return made ? { ...commitId({ version: Number(made.version), batch }), at: made.at.getTime() } : null;
+    const { text, values } = commitNext(seen, batch, rows);
+    const [done] = await this.#query<CommitRow>(text, values, answerMs);
+    return done ? madeBy(done, batch) : this.made(batch);
   }
 
-  async #made(batch: string): Promise<{ version: string; at: Date } | undefined> {
+  /** The commit with a batch; null: there is none. */
+  async made(batch: string): Promise<Commit | null> {
     const sql = 'SELECT version, at FROM device_agent.commits WHERE batch = $1';
-    return (await this.#query<{ version: string; at: Date }>(sql, [batch]))[0];
+    const [done] = await this.#query<CommitRow>(sql, [batch]);
+    return done ? madeBy(done, batch) : null;
+  }
+
+  /**
+   * Commits rows, if nobody else has changed them since `seen`, nor what has decided about them, whatever else was committed. Others
+   * wait for it as long as the server takes, not the network. When its answer was lost, it may still be under way.
+   * @param reads what has decided about them besides themselves
+   * @returns the changes since `seen`; if it was committed, that is the page's head
+   */
+  async commitApart(
+    seen: Position,
+    batch: string,
+    { rows, reads }: { rows: readonly SharedRow[]; reads: readonly RowsRead[] },
+    size: PageSize,
+  ): Promise<Page> {
+    const values = [seen.version, JSON.stringify(rows), batch, seen.batch, JSON.stringify(reads)];
+    const statements = [{ text: SQL_COMMIT_APART, values }, pageOf(seen, changesSince(seen), size)];
+    const text = [LOCK, ...statements.map(inlined)].join('; ');
+    return pageFrom(seen, size, await this.#connection.ask<PageRow>(text));
+  }
+
+  /**
+   * Commits as the next one, while others wait. Nothing else may be asked meanwhile.
+   * @param then gets the changes since `seen`; returns what is committed, and the position after them, or null
+   * @returns null when nothing was committed
+   */
+  async commitInTurn(
+    seen: Position,
+    batch: string,
+    size: PageSize,
+    then: (page: Page) => Promise<{ seen: Position; rows: readonly SharedRow[] } | null>,
+  ): Promise<Commit | null> {
+    const text = `${LOCK}; ${inlined(pageOf(seen, changesSince(seen), size))}`;
+    const found = await this.#connection.askTwice<PageRow, CommitRow>({ text, values: [] }, async (page) => {
+      const next = await then(pageFrom(seen, size, page));
+      return next && commitNext(next.seen, batch, next.rows);
+    });
+    const [done] = found ?? [];
+    return done ? madeBy(done, batch) : null;
   }
 
   /** The newest commits after one, oldest first. */
@@ -329,8 +467,7 @@ export class Postgres {
     [version, tbl, key]: readonly [version: number, tbl: string, key: string],
     size: PageSize,
   ): Promise<Page> {
-    const source = 'SELECT tbl, key, row, version FROM device_agent.rows WHERE (version, tbl, key) > ($5, $6, $7)';
-    return this.#page(seen, { source, order: 'version, tbl, key', values: [version, tbl, key] }, size, QUERY_MS);
+    return this.#page(seen, changesFrom([version, tbl, key]), size, QUERY_MS);
   }
 
   /** Authtokens and API keys that were revoked since a version, and bots that were deleted or deactivated. */
@@ -362,54 +499,9 @@ export class Postgres {
     return this.#page(seen, { source, order: 'tbl, key', values: [tbl, key, names, parts] }, size, silenceMs);
   }
 
-  async #page(
-    seen: Position,
-    { source, order, values }: { source: string; order: string; values: readonly unknown[] },
-    size: PageSize,
-    silenceMs: number,
-  ): Promise<Page> {
-    // One statement sees one state of the database.
-    const found = await this.#connection.ask<{
-      n: string;
-      tbl: string;
-      key: string;
-      row: string | null;
-      version: string;
-    }>(
-      `WITH next AS MATERIALIZED (
-        SELECT tbl, key, row::text AS row, version FROM (${source}) AS later ORDER BY ${order} LIMIT $3
-      ), sized AS (
-        SELECT *, octet_length(key) + COALESCE(octet_length(row), 0) AS size FROM next
-      ), numbered AS (
-        SELECT *, row_number() OVER page AS n, sum(size) OVER page - size AS before
-        FROM sized WINDOW page AS (ORDER BY ${order} ROWS UNBOUNDED PRECEDING)
-      )
-      SELECT 0 AS n, '' AS tbl, '' AS key, jsonb_build_object(
-        'cluster', id, 'version', version, 'batch', batch, 'forgotten', forgotten, 'found', (SELECT count(*) FROM next),
-        'isKnown', EXISTS (SELECT FROM device_agent.commits AS own WHERE own.version = $1 AND own.batch = $2),
-        'commits', (${SQL_COMMITS})
-      )::text AS row, 0 AS version FROM device_agent.cluster JOIN device_agent.commits USING (version)
-      UNION ALL SELECT n, tbl, key, row, version FROM numbered WHERE before < $4
-      ORDER BY n`,
-      [seen.version, seen.batch, size.rows, size.bytes, ...values],
-      PAGE_MS,
-      silenceMs,
-    );
-    const [first] = found;
-    if (first?.n !== '0') return { head: null, forgotten: 0, isKnown: false, commits: [], rows: [], hasMore: false };
-    const state = JSON.parse(first.row ?? '') as PageState;
-    const { cluster, version, batch, forgotten } = state;
-    const isKnown = state.isKnown && cluster === seen.cluster;
-    const rows = found.slice(1).map(({ tbl, key, row, version }) => ({ tbl, key, row, version: Number(version) }));
-    const hasMore = state.found === size.rows || rows.length < state.found;
-    return {
-      head: { cluster, version, batch },
-      forgotten,
-      isKnown,
-      commits: isKnown ? (state.commits ?? []).map(commitOf) : [],
-      rows,
-      hasMore,
-    };
+  async #page(seen: Position, wanted: Wanted, size: PageSize, silenceMs: number): Promise<Page> {
+    const { text, values } = pageOf(seen, wanted, size);
+    return pageFrom(seen, size, await this.#connection.ask<PageRow>(text, values, PAGE_MS, silenceMs));
   }
 
   /**
@@ -487,11 +579,16 @@ export class Postgres {
     });
   }
 
-  /** @returns whether the gateway still is one that serves this database; not if another one has started with its DATA_DIR */
-  async renew({ id, address }: Pick<Node, 'id' | 'address'>, applied: number): Promise<boolean> {
-    const sql =
-      'UPDATE device_agent.nodes SET renewed = clock_timestamp(), applied = $3 WHERE id = $1 AND address = $2 RETURNING id';
-    return (await this.#query(sql, [id, address, applied])).length > 0;
+  /**
+   * @returns all gateways that serve this database; null when this one is none of them any more, for example since another one has
+   * started with its DATA_DIR
+   */
+  async renew({ id, address }: Pick<Node, 'id' | 'address'>, applied: number): Promise<Node[] | null> {
+    const text =
+      'UPDATE device_agent.nodes SET renewed = clock_timestamp(), applied = $3 WHERE id = $1 AND address = $2';
+    const renew = inlined({ text, values: [id, address, applied] });
+    const nodes = await nodesBy((text) => this.#query(`${renew}; ${text}`));
+    return nodes.some((node) => node.id === id && node.address === address) ? nodes : null;
   }
 
   /** @returns whether it was one that serves this database */

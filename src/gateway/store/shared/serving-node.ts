@@ -48,7 +48,8 @@ export class ServingNode {
     try {
       const other = await this.#enter(applied);
       if (other) throw new OperatorError(this.#isInTheWay(other));
-      await this.#showNodes(performance.now());
+      const askedAt = performance.now();
+      this.events.onNodes?.(await this.postgres.nodes(), askedAt);
     } catch (error) {
       // It served before, or else it would have no copy. It asks again.
       if (!(error instanceof DatabaseAway)) throw error;
@@ -64,9 +65,10 @@ export class ServingNode {
     if (performance.now() < this.#renewAt && !hasNews && !isDue) return;
     const askedAt = performance.now();
     this.#renewAt = askedAt + this.renewMs;
-    if (!(this.#hasEntered ? await this.#renew(applied) : await this.#enterLate(applied))) return;
+    const nodes = this.#hasEntered ? await this.#renew(applied) : await this.#enterLate(applied);
+    if (nodes === null) return;
     this.#told = applied;
-    await this.#showNodes(askedAt);
+    this.events.onNodes?.(nodes, askedAt);
   }
 
   /** The database was put back to an older state, which may not know this gateway: it enters again. */
@@ -84,25 +86,25 @@ export class ServingNode {
     if (this.#hasEntered) await this.postgres.leave(this.self.id);
   }
 
-  /** @returns whether it serves */
-  async #renew(applied: number): Promise<boolean> {
-    const isThere = await this.postgres.renew(this.self, applied);
+  /** @returns all that serve; null: this one does not */
+  async #renew(applied: number): Promise<Node[] | null> {
+    const nodes = await this.postgres.renew(this.self, applied);
     // Put back to an older state a moment ago, the database may not know it; that is noticed before this is asked again.
-    if (!isThere && this.#isMissing) this.events.onRemoved(null);
-    if (!isThere) this.#renewAt = 0;
-    this.#isMissing = !isThere;
-    return isThere;
+    if (nodes === null && this.#isMissing) this.events.onRemoved(null);
+    if (nodes === null) this.#renewAt = 0;
+    this.#isMissing = nodes === null;
+    return nodes;
   }
 
   /**
    * Enters after the start. Another gateway has taken its place when that says again that it serves: until then, its entry may
    * be an old one.
-   * @returns whether it serves
+   * @returns as {@link #renew}
    */
-  async #enterLate(applied: number): Promise<boolean> {
+  async #enterLate(applied: number): Promise<Node[] | null> {
     try {
       const other = await this.#enter(applied);
-      if (other === null) return true;
+      if (other === null) return await this.postgres.nodes();
       const before = this.#rival;
       this.#rival = other;
       const reason = this.#isInTheWay(other);
@@ -113,7 +115,7 @@ export class ServingNode {
       if (error instanceof DatabaseAway || !(error instanceof OperatorError)) throw error;
       this.events.onRemoved(error.message);
     }
-    return false;
+    return null;
   }
 
   /** @returns another gateway that is in its way @throws {OperatorError} when the database has ended */
@@ -129,10 +131,6 @@ export class ServingNode {
 
   #isInTheWay(other: Node): string {
     return this.self.alone || other.alone ? isServedBy(other) : hasAddressOf(other);
-  }
-
-  async #showNodes(askedAt: number): Promise<void> {
-    if (this.events.onNodes) this.events.onNodes(await this.postgres.nodes(), askedAt);
   }
 }
 

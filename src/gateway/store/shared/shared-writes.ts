@@ -5,10 +5,17 @@ import { messageOf } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log/log.ts';
 import { Repeats } from '../../../lib/log/repeats.ts';
 import { DatabaseAway, DatabaseBusy, DatabaseUnwritable, isBusy, isUnwritable } from '../sql/database-problems.ts';
-import { MAX_BATCH, type PendingWrite, queued, runInSavepoint, type WriteQueue } from '../sql/group-commit.ts';
-import { type CatchUp, MOST_AT_ONCE, RETRY_MS, type Step, untilFree } from './catch-up.ts';
+import {
+  MAX_BATCH,
+  type PendingWrite,
+  queued,
+  type RowsRead,
+  runInSavepoint,
+  type WriteQueue,
+} from '../sql/group-commit.ts';
+import { type CatchUp, fewOf, MOST_AT_ONCE, RETRY_MS, type Step, untilFree } from './catch-up.ts';
 import type { Reason } from './incoming-rows.ts';
-import type { Node, Postgres } from './postgres.ts';
+import type { Node, Page, Postgres } from './postgres.ts';
 import { NOTHING_YET, type Origin, type Replica } from './replica.ts';
 import { type Commit, commitId, type Loss, sinceOf } from './replica-past.ts';
 import type { Position, SharedRow } from './replica-tables.ts';
@@ -22,6 +29,10 @@ const BEHIND_MS = 2_000;
 const UNWRITABLE_MS = 1_000;
 /** For so long, a gateway may be silent for a copy of an older state. */
 const COPY_MS = 1_000;
+/** After so many attempts before which others have committed, a write gets its turn: they wait for it. */
+const LOSSES = 2;
+/** For so long, what is committed already is waited for. */
+const OWN_MS = 5_000;
 /** A copy that has been compared with the shared database so long ago may lack something. */
 const STALE_MS = 2_000;
 /** How often old commits and deletions are forgotten. */
@@ -31,6 +42,21 @@ const FORGET_MS = 3_600_000;
 interface Made {
   readonly commit: Commit;
   readonly position: Position;
+}
+
+/** What writes change, of those whose work has not failed. */
+interface Tried {
+  readonly rows: readonly SharedRow[];
+  readonly done: readonly PendingWrite[];
+}
+
+/** A commit that may have been made. */
+interface Sent {
+  /** Up to where this gateway had everything. */
+  readonly seen: Position;
+  /** Of the batch. */
+  readonly id: string;
+  readonly rows: readonly SharedRow[];
 }
 
 interface SharedWritesOptions {
@@ -80,6 +106,15 @@ export async function applied(replica: Replica, rows: readonly SharedRow[], posi
   await untilFree(() => replica.apply(rows, position));
 }
 
+/** A commit may have been made. @throws in any case */
+function asUnknown(error: unknown): never {
+  throw error instanceof DatabaseAway ? new DatabaseAway(error.reason, error.cause) : error;
+}
+
+function outrun(): DatabaseAway {
+  return new DatabaseAway('others were faster for 5 s', null, true);
+}
+
 function stillBehind(): DatabaseAway {
   return new DatabaseAway('this gateway is still fetching what it lacks', null, true);
 }
@@ -91,6 +126,10 @@ function stillBehind(): DatabaseAway {
  */
 export class SharedWrites implements WriteQueue {
   #pending: PendingWrite[] = [];
+  /** How often in turn others were faster than the writes that wait for their order. */
+  #losses = 0;
+  /** Whether writes that do not wait for it were sent last. */
+  #wasApart = false;
   #position: Position;
   #isRunning = false;
   /** Sends what is pending; null: nothing is. */
@@ -169,11 +208,12 @@ export class SharedWrites implements WriteQueue {
     return this.#position.version;
   }
 
-  add<T>(work: () => T): Promise<T> {
-    return queued(work, (write) => {
+  add<T>(work: () => T, reads: readonly RowsRead[] | null = null): Promise<T> {
+    const add = (write: PendingWrite) => {
       this.#pending.push(write);
       this.#flushing ??= this.#flush();
-    });
+    };
+    return queued(work, add, reads);
   }
 
   /**
@@ -312,7 +352,7 @@ export class SharedWrites implements WriteQueue {
         await this.#waitBehind();
         continue;
       }
-      const batch = this.#pending.splice(0, MAX_BATCH);
+      const batch = this.#takeBatch();
       const left = await this.#inTurn(() => this.#commit(batch)).catch((error: unknown) => {
         this.#reject(batch, error);
         return [];
@@ -321,6 +361,17 @@ export class SharedWrites implements WriteQueue {
     }
     // Synchronous with the check above, so that later writes are sent by another call.
     this.#flushing = null;
+  }
+
+  /** Of one kind, and of each kind in turn: those that stand apart do not wait for attempts of the others. */
+  #takeBatch(): PendingWrite[] {
+    const isApart = ({ reads }: PendingWrite) => reads !== null;
+    const hasOther = this.#pending.some((write) => isApart(write) !== this.#wasApart);
+    if (hasOther) this.#wasApart = !this.#wasApart;
+    const batch = this.#pending.filter((write) => isApart(write) === this.#wasApart).slice(0, MAX_BATCH);
+    const taken = new Set(batch);
+    this.#pending = this.#pending.filter((write) => !taken.has(write));
+    return batch;
   }
 
   #reject(writes: readonly PendingWrite[], error: unknown): void {
@@ -342,29 +393,125 @@ export class SharedWrites implements WriteQueue {
     if (this.#behindSince !== null) return batch;
     // It is asked twice a second whether it answers again.
     if (this.#away && this.#serving) throw new DatabaseAway(this.#away.reason, this.#away.cause, true);
-    const busy = new DatabaseBusy(this.options.file, null);
-    let delayed: Error = busy;
-    for (let left = batch; left.length > 0; left = this.#notOverdue(left, delayed)) {
-      const tried = await this.#tryOut(left);
-      delayed = tried === null ? busy : new DatabaseAway('others were faster for 5 s', null, true);
-      if (tried === null) continue;
-      const { rows, done } = tried;
-      const made = rows.length === 0 ? undefined : await this.#send(rows);
-      if (made === null) {
-        await this.#answered(this.#catchUp());
-        if (this.#behindSince !== null) return done;
-        left = done;
-        continue;
-      }
-      if (made) await this.#applyOwn(rows, made);
-      for (const write of done) write.settle();
-      return [];
+    if (batch.every(({ reads }) => reads !== null)) return this.#commitApart(batch);
+    return this.#losses < LOSSES ? this.#commitNext(batch) : this.#commitInTurn(batch);
+  }
+
+  /** Commits, unless others have committed anything that this gateway has not seen. @returns as {@link #commit} */
+  async #commitNext(batch: readonly PendingWrite[]): Promise<readonly PendingWrite[]> {
+    const tried = await this.#tryOut(batch);
+    if (tried === null) return this.#notOverdue(batch, this.#busy);
+    const { rows, done } = tried;
+    if (rows.length > 0) {
+      const sent = { seen: this.#position, id: randomUUID(), rows };
+      const made = await this.#send(
+        () => this.#commitOf(sent),
+        () => sent,
+      );
+      if (made === null) return this.#lost(done);
+      await this.#applyOwn(rows, made);
     }
+    return this.#done(done);
+  }
+
+  /** Commits while others wait. @returns as {@link #commit} */
+  async #commitInTurn(batch: readonly PendingWrite[]): Promise<readonly PendingWrite[]> {
+    const { postgres, catchUp } = this.options;
+    const id = randomUUID();
+    const turn: { tried: Tried | null; sent: Sent | null } = { tried: null, sent: null };
+    const commit = () =>
+      postgres.commitInTurn(this.#position, id, catchUp.pageSize, async (page) => {
+        if (!(await this.#applyPage(page))) return null;
+        turn.tried = await this.#tryOut(batch);
+        if (turn.tried === null || turn.tried.rows.length === 0) return null;
+        turn.sent = { seen: this.#position, id, rows: turn.tried.rows };
+        return turn.sent;
+      });
+    const made = await this.#send(commit, () => turn.sent);
+    if (turn.tried === null) {
+      await this.#answered(this.#catchUp());
+      return this.#notOverdue(batch, this.#busy);
+    }
+    const { rows, done } = turn.tried;
+    if (made !== null) await this.#applyOwn(rows, made);
+    else if (rows.length > 0) return this.#lost(done);
+    return this.#done(done);
+  }
+
+  /** Commits, unless others have changed what decides about these writes. @returns as {@link #commit} */
+  async #commitApart(batch: readonly PendingWrite[]): Promise<readonly PendingWrite[]> {
+    const tried = await this.#tryOut(batch);
+    if (tried === null) return this.#notOverdue(batch, this.#busy);
+    const { rows, done } = tried;
+    if (rows.length > 0) {
+      const version = await this.#sendApart(
+        rows,
+        done.flatMap(({ reads }) => reads ?? []),
+      );
+      if (version === null) return this.#notOverdue(done, outrun());
+      await this.#untilApplied(version);
+    }
+    for (const write of done) write.settle();
     return [];
   }
 
+  /** @returns the number of the commit; null: it must be tried again @throws {DatabaseAway} */
+  async #sendApart(rows: readonly SharedRow[], reads: readonly RowsRead[]): Promise<number | null> {
+    const { postgres, catchUp } = this.options;
+    const id = randomUUID();
+    let page: Page;
+    try {
+      page = await this.#answered(postgres.commitApart(this.#position, id, { rows, reads }, catchUp.pageSize));
+    } catch (error) {
+      if (!(error instanceof DatabaseAway) || error.isUntried) throw error;
+      // The same batch is not sent again: it may still be under way. Of it and the next attempt, only the first one is committed.
+      return (await this.#answered(postgres.made(id)).catch(asUnknown))?.version ?? null;
+    }
+    const version = page.head?.batch === id ? page.head.version : null;
+    try {
+      if (!(await this.#applyPage(page))) await this.#answered(this.#catchUp());
+    } catch (error) {
+      if (version === null) throw error;
+      // It is fetched again.
+      if (!(error instanceof DatabaseAway)) this.#reportNotApplied(error);
+    }
+    return version;
+  }
+
+  /** Waits until the copy has a commit of this gateway, as {@link #applyOwn} does. @throws {DatabaseAway} */
+  async #untilApplied(version: number): Promise<void> {
+    for (const end = performance.now() + OWN_MS; this.applied < version; ) {
+      if (performance.now() > end) asUnknown(stillBehind());
+      try {
+        await (this.#applying ?? this.#answered(this.#catchUp()));
+      } catch (error) {
+        if (error instanceof DatabaseAway) asUnknown(error);
+        this.#reportNotApplied(error);
+        if (this.#unwritableSince === null || this.#isUnwritableLong) return;
+        await delay(RETRY_MS);
+      }
+    }
+  }
+
+  get #busy(): DatabaseBusy {
+    return new DatabaseBusy(this.options.file, null);
+  }
+
+  #done(writes: readonly PendingWrite[]): [] {
+    this.#losses = 0;
+    for (const write of writes) write.settle();
+    return [];
+  }
+
+  /** Others were faster. @returns as {@link #commit} */
+  async #lost(writes: readonly PendingWrite[]): Promise<readonly PendingWrite[]> {
+    this.#losses += 1;
+    await this.#answered(this.#catchUp());
+    return this.#behindSince === null ? this.#notOverdue(writes, outrun()) : writes;
+  }
+
   /** Those whose work has failed are rejected. @returns null when another process is writing to the replica */
-  async #tryOut(batch: readonly PendingWrite[]): Promise<{ rows: SharedRow[]; done: PendingWrite[] } | null> {
+  async #tryOut(batch: readonly PendingWrite[]): Promise<Tried | null> {
     const done: PendingWrite[] = [];
     this.#isRunning = true;
     try {
@@ -387,25 +534,37 @@ export class SharedWrites implements WriteQueue {
     return writes.filter(({ deadline }) => deadline > now);
   }
 
-  /** @returns null when somebody else has committed since; @throws {DatabaseAway} */
-  async #send(rows: readonly SharedRow[]): Promise<Made | null> {
-    const seen = this.#position;
-    const batch = randomUUID();
-    const send = async () => {
-      const commit = await this.options.postgres.commit(seen, batch, rows);
-      return commit && { commit, position: { cluster: seen.cluster, version: commit.version, batch } };
+  /**
+   * @param commit may fail after it was made @param sent what was, null: nothing @returns null when somebody else has committed
+   * since @throws {DatabaseAway}
+   */
+  async #send(commit: () => Promise<Commit | null>, sent: () => Sent | null): Promise<Made | null> {
+    const made = async (answer: Promise<Commit | null>) => {
+      const [commit, batch] = [await answer, sent()];
+      return commit && batch && { commit, position: { ...batch.seen, version: commit.version, batch: batch.id } };
     };
+    let lost: Sent | null;
     try {
-      return await this.#answered(send());
+      return await this.#answered(made(commit()));
     } catch (error) {
-      if (!(error instanceof DatabaseAway) || error.isUntried) throw error;
+      lost = sent();
+      if (!(error instanceof DatabaseAway) || error.isUntried || lost === null) throw error;
     }
-    try {
-      // The answer may be all that was lost. The same batch is not committed twice.
-      return await this.#answered(send());
-    } catch (error) {
-      throw error instanceof DatabaseAway ? new DatabaseAway(error.reason, error.cause) : error;
-    }
+    // The answer may be all that was lost. The same batch is not committed twice.
+    return await this.#answered(made(this.#commitOf(lost))).catch(asUnknown);
+  }
+
+  #commitOf({ seen, id, rows }: Sent): Promise<Commit | null> {
+    return this.options.postgres.commit(seen, id, rows);
+  }
+
+  /** Applies a page of changes, if that is little and all that this gateway lacks. @returns whether it was */
+  async #applyPage(page: Page): Promise<boolean> {
+    const few = fewOf(this.#position, page);
+    if (few === null) return false;
+    await untilFree(() => this.options.replica.past.note(page.commits));
+    if (few.position.batch !== this.#position.batch) await this.#apply(few.rows, few.position);
+    return true;
   }
 
   /** @returns whether there is more to fetch */

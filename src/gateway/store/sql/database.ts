@@ -16,7 +16,7 @@ import {
   syncFile,
 } from './database-file.ts';
 import { DatabaseDamaged, DatabaseUnwritable, isBusy, isDamage, isUnwritable } from './database-problems.ts';
-import { GroupCommit, type WriteQueue } from './group-commit.ts';
+import { GroupCommit, type RowsRead, type WriteQueue } from './group-commit.ts';
 import { migrate, type OlderSchema } from './migrations.ts';
 import { bind, PreparedStatements, type SqlValue, sqlEngine } from './sql-engine.ts';
 
@@ -315,14 +315,31 @@ export class Database {
     if (this.#closed) return Promise.reject(new Error('the database is closed'));
     // A command would report a success that nothing keeps.
     if (this.unwritable !== null && this.older !== 'upgrade') return Promise.reject(this.unwritable);
-    const done = this.#writes.add(() => {
-      this.#caller = caller;
-      try {
-        return work();
-      } finally {
-        this.#caller = null;
-      }
-    });
+    return this.#noted(
+      this.#writes.add(() => {
+        this.#caller = caller;
+        try {
+          return work();
+        } finally {
+          this.#caller = null;
+        }
+      }),
+    );
+  }
+
+  /**
+   * As {@link write}, for a change that nobody makes, and about which only few rows decide: in a shared database, it does not wait
+   * for what others change beside these. A gateway that is far from the database would lose every race against them.
+   *
+   * @param reads the rows that `work` reads besides those that it changes; that one of them has been deleted must not matter
+   */
+  writeApart<T>(work: () => T, reads: readonly RowsRead[]): Promise<T> {
+    if (this.#closed) return Promise.reject(new Error('the database is closed'));
+    return this.#noted(this.#writes.add(work, reads));
+  }
+
+  /** Remembers whether the disk could be written. */
+  #noted<T>(done: Promise<T>): Promise<T> {
     done.then(
       () => {
         this.#writeFailure = null;

@@ -7,14 +7,21 @@ const BUSY_PAUSE_MS = 30;
 /** Writes in one commit; limits how long a commit blocks the event loop. */
 export const MAX_BATCH = 256;
 
+/** Rows of a table that have a value in a column. */
+export interface RowsRead {
+  readonly table: string;
+  readonly column: string;
+  readonly value: string;
+}
+
 /** Where a database's writes go. */
 export interface WriteQueue {
   /** Whether a transaction runs now: only then may rows be changed. */
   readonly isRunning: boolean;
   /** Why the shared database cannot be used now; null: it can. Undefined: there is none. */
   readonly away?: string | null;
-  /** Queues `work` as a transaction; see `Database.write`. */
-  add<T>(work: () => T): Promise<T>;
+  /** Queues `work` as a transaction; see `Database.write`, and with `reads` `Database.writeApart`. */
+  add<T>(work: () => T, reads?: readonly RowsRead[]): Promise<T>;
   /** Runs all pending writes now, if that is possible, and rejects the others; nothing may be added afterwards. */
   finish(): void;
 }
@@ -22,6 +29,8 @@ export interface WriteQueue {
 export interface PendingWrite {
   /** Deadline of waiting for another process, in terms of `performance.now()`. */
   deadline: number;
+  /** What decides about it besides the rows that it changes; null: anything may. */
+  reads: readonly RowsRead[] | null;
   run: () => void;
   settle: () => void;
   reject: (error: unknown) => void;
@@ -116,11 +125,16 @@ export class GroupCommit implements WriteQueue {
 }
 
 /** @returns what `work` returns, once the write that is passed to `add` has been settled */
-export function queued<T>(work: () => T, add: (write: PendingWrite) => void): Promise<T> {
+export function queued<T>(
+  work: () => T,
+  add: (write: PendingWrite) => void,
+  reads: readonly RowsRead[] | null = null,
+): Promise<T> {
   return new Promise<T>((resolve, reject) => {
     let value: T;
     add({
       deadline: performance.now() + WRITE_TIMEOUT_MS,
+      reads,
       run: () => {
         value = work();
       },

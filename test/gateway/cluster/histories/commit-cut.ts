@@ -1,8 +1,9 @@
 import type { Watch } from '../../../support/flaky-proxy.ts';
 
-/** Begins the statement that commits, in a message of the type `P`. */
+/** In the statement that commits, in a message of the type `P`, or `Q` with the lock before it. */
 const COMMITS = 'UPDATE device_agent.cluster SET version = version + 1';
-/** Messages of the gateway from that statement to COMMIT: parse, bind, describe, execute, sync, query. */
+const TYPES: readonly (number | undefined)[] = [0x50, 0x51];
+/** Messages of the gateway from that statement to COMMIT: parse, bind, describe, execute, sync, query; or two of the last kind. */
 const SENT = 6;
 /** Messages of the server meanwhile, with the answers to BEGIN and its limits before the statement. */
 const ANSWERED = 19;
@@ -24,7 +25,7 @@ export class CommitCut {
     };
     return (from, piece) => {
       for (const { message, start, end } of (from === 'client' ? sent : answered).push(piece)) {
-        if (from === 'client' && message[0] === 0x50 && message.includes(COMMITS)) {
+        if (from === 'client' && TYPES.includes(message[0]) && message.includes(COMMITS)) {
           passed = { client: 0, upstream: 0 };
           if (isHere('client')) return this.#cut(start);
         }

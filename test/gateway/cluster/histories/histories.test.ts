@@ -26,6 +26,8 @@ const ROUNDS = process.env.HISTORIES ? 12 : 6;
 const ACTS = 6;
 const ASK_EVERY_MS = 25;
 const MAX_ASKING = 60;
+/** Clients pause when they ask later than that: what gateways say to each other passes through this process, too. */
+const MOST_LATE_MS = 2 * ASK_EVERY_MS;
 /** More than the longest period by which gateways rely on each other. */
 const CLOCK_JUMP_MS = 7_200_000;
 /** Positions at which a round breaks commits of each gateway. */
@@ -227,6 +229,9 @@ const FAULTS: Record<string, Fault> = {
   revoked: (histories, node) => histories.revoke(node),
 };
 
+/** All of them, or those that are given. */
+const KINDS = process.env.FAULTS?.split(',') ?? Object.keys(FAULTS);
+
 /**
  * While these come one after another, the gateways run and reach each other: each of them answers whatever it is asked. After an
  * older state, another one may be the primary node: connections that were being passed on to it can end.
@@ -260,7 +265,7 @@ class Histories {
       endWrites = this.cluster.beginWrites(this.#writes);
       for (const [at, history] of this.#all.entries()) history.begin([one[at], other[at]] as Credential[]);
       for (let round = 0; round < ROUNDS; round++) {
-        const name = some(Object.keys(FAULTS), this.random);
+        const name = some(KINDS, this.random);
         this.#log.push(name);
         this.#writes.isAnswered = [this.#log.at(-2) ?? 'none', name].every((each) => ANSWERED.has(each));
         const acts = this.#all.flatMap((history) => Array.from({ length: ACTS }, () => history.act()));
@@ -380,6 +385,7 @@ class History {
   #agents: HistoryAgent[] = [];
   #credentials: Credential[] = [];
   #asking = 0;
+  #askedAt = 0;
   #asks: NodeJS.Timeout | undefined;
 
   constructor(
@@ -470,7 +476,9 @@ class History {
 
   /** A client asks for a name at a gateway, which may be stopped. */
   async #ask(): Promise<void> {
-    if (this.#asking > MAX_ASKING) return;
+    const isLate = performance.now() - this.#askedAt > MOST_LATE_MS;
+    this.#askedAt = performance.now();
+    if (isLate || this.#asking > MAX_ASKING) return;
     this.#asking += 1;
     const at = Math.floor(Math.random() * this.#clients.length);
     const client = this.#clients[at];
