@@ -3,7 +3,6 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline/promises';
 import { Writable } from 'node:stream';
 import { parse as parseDotenv } from 'dotenv';
-import { isDataFolderHeld, openDataFolder } from '../../agent/folders/data-folder.ts';
 import {
   type Backup,
   type BackupSource,
@@ -25,6 +24,7 @@ import {
 } from '../../gateway/store/open-gateway-store.ts';
 import type { Database } from '../../gateway/store/sql/database.ts';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
+import { isDataFolderHeld, openDataFolder } from '../../lib/files/data-folder.ts';
 import { explainUnreadable } from '../../lib/files/durable-write.ts';
 import { createLog } from '../../lib/log/log.ts';
 import { loadKey, parseKey, SecretsBox } from '../../lib/secrets-box.ts';

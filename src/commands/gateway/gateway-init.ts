@@ -1,7 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { openDataFolder } from '../../agent/folders/data-folder.ts';
 import { diagnoseNetwork } from '../../doctor/gateway/diagnose-gateway.ts';
 import { gatewayPorts } from '../../doctor/gateway/gateway-ports.ts';
 import { freePorts } from '../../doctor/ports.ts';
@@ -12,6 +11,7 @@ import { openForChanges } from '../../gateway/store/open-gateway-store.ts';
 import { movedAway, Postgres } from '../../gateway/store/shared/postgres.ts';
 import { issueApiKey } from '../../gateway/store/tokens.ts';
 import { hasErrno, OperatorError } from '../../lib/errors.ts';
+import { openDataFolder } from '../../lib/files/data-folder.ts';
 import { createLog } from '../../lib/log/log.ts';
 import { printableMembers } from '../../lib/terminal-text.ts';
 import { requireRoot, thisHost, thisProgram } from '../../service/host.ts';

@@ -1,6 +1,5 @@
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { openDataFolder } from '../../agent/folders/data-folder.ts';
 import { openSharedCa } from '../../gateway/certificates/local-ca/shared-ca.ts';
 import { shownState } from '../../gateway/cluster/nodes.ts';
 import { BY_COMMAND } from '../../gateway/store/command-key.ts';
@@ -9,6 +8,7 @@ import { type Node, Postgres, stillServes } from '../../gateway/store/shared/pos
 import { REPLICA_TABLE } from '../../gateway/store/sql/database.ts';
 import type { Store } from '../../gateway/store/store.ts';
 import { OperatorError } from '../../lib/errors.ts';
+import { openDataFolder } from '../../lib/files/data-folder.ts';
 import { createLog } from '../../lib/log/log.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
