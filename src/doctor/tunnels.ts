@@ -1,5 +1,5 @@
 import { basename } from 'node:path';
-import type { Tunnel } from '../agent/tunnels/tunnel.ts';
+import type { Tunnel } from '../agent/tunnels/tunnels-file.ts';
 import { type FileContent, type TunnelFile, tunnelsFile, tunnelsIn } from '../agent/tunnels/tunnels-file.ts';
 import { type TriedUpstream, tryUpstream, upstreamOf } from '../agent/upstreams/try-upstream.ts';
 import { backupOf } from '../lib/files/durable-file.ts';

@@ -10,6 +10,8 @@ import { validationMessage } from '../../lib/validation-messages.ts';
 import { AgentError, problemList } from '../errors/agent-error.ts';
 import { StoredTunnel, type Tunnel } from './tunnel.ts';
 
+export type { Tunnel };
+
 /** Adding members or values keeps the version. Removing a member or changing its meaning needs a new one. */
 export const TUNNELS_VERSION = 1;
 

@@ -6,7 +6,7 @@ import { gatewayPorts } from '../../doctor/gateway/gateway-ports.ts';
 import { freePorts } from '../../doctor/ports.ts';
 import { openLocalCa } from '../../gateway/certificates/local-ca/local-ca.ts';
 import { openSharedCa } from '../../gateway/certificates/local-ca/shared-ca.ts';
-import { BY_COMMAND } from '../../gateway/store/command-key.ts';
+import { BY_COMMAND } from '../../gateway/store/command-access.ts';
 import { openForChanges } from '../../gateway/store/open-gateway-store.ts';
 import { movedAway, Postgres } from '../../gateway/store/shared/postgres.ts';
 import { issueApiKey } from '../../gateway/store/tokens.ts';

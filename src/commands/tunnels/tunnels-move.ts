@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { callAgent } from '../../agent/api-client.ts';
 import { optionsOf } from '../../agent/connectors/connector.ts';
-import type { Tunnel } from '../../agent/tunnels/tunnel.ts';
+import type { Tunnel } from '../../agent/tunnels/tunnels-file.ts';
 import { readTunnelFile, tunnelsFile, tunnelsIn } from '../../agent/tunnels/tunnels-file.ts';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
 import type { Settings } from '../../settings/agent-settings.ts';

@@ -5,13 +5,13 @@ import { text as textOf } from 'node:stream/consumers';
 import { apiAddress, callAgent } from '../../agent/api-client.ts';
 import { changedTunnel, type DeclaredChange } from '../../agent/tunnels/declared-tunnels.ts';
 import { loadDefaultPolicies } from '../../agent/tunnels/default-policies.ts';
-import type { Tunnel } from '../../agent/tunnels/tunnel.ts';
 import {
   differencesBetween,
   type ImportedTunnel,
   parseTunnels,
   storedTunnel,
 } from '../../agent/tunnels/tunnel-import.ts';
+import type { Tunnel } from '../../agent/tunnels/tunnels-file.ts';
 import {
   exportText,
   readTunnelFile,
