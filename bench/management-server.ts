@@ -10,6 +10,7 @@ import { openGatewayStore } from '../src/gateway/store/open-gateway-store.ts';
 import { issueApiKey } from '../src/gateway/store/tokens.ts';
 import { ExpressMessages } from '../src/lib/http/express-app.ts';
 import { createLog } from '../src/lib/log/log.ts';
+import { systemClock } from '../src/lib/time/clock.ts';
 import { domainRow } from '../test/support/domain-row.ts';
 import { nothingOnline } from '../test/support/nothing-online.ts';
 
@@ -22,13 +23,16 @@ await store.database.write(() => {
   for (let i = 0; i < Number(rows); i += 1) add(i);
 });
 
-const settings = { ...DEFAULT_LIMITS, baseUrl: 'http://127.0.0.1', version: '0', domains: gatewayDomains('gw.test') };
+const settings = { ...DEFAULT_LIMITS, baseUrl: 'http://127.0.0.1', version: '0' };
 const log = await createLog('silent', 'json');
 const nothing = {
   live: nothingOnline,
   sightings: new DeviceSightings(store, log),
   log,
-  activity: { note: () => {} },
+  activity: { note: () => {}, sample: () => {} },
+  clock: systemClock,
+  catchUp: async () => {},
+  domains: gatewayDomains('gw.test'),
   conditions: async () => [],
   counters: new EdgeCounters(),
   wakeCertificateRenewal: () => {},

@@ -44,6 +44,8 @@ export interface ConnectionUser {
   accept(channel: Channel): void;
   /** A stream has become bulk: small ones would rather use another connection. Called repeatedly. */
   carriesBulk?(): void;
+  /** Frames of streams that the gateway opened were sent. */
+  sent?(): void;
   /** The connection has ended, and so have all its channels. Called once. */
   ended(reason: Error): void;
 }
@@ -85,8 +87,6 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   readonly roundTrip = new RoundTrip();
   readonly #recent = new RecentBytes(this.roundTrip);
   turn = 0;
-  /** Is told when frames of streams that the gateway opened were sent. */
-  watch: { sent(): void } | null = null;
   /** When the last bytes arrived, in milliseconds of `performance.now()`. */
   lastReadAt = performance.now();
 
@@ -357,7 +357,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     if (this.#out.length === 0) return;
     this.#recent.add(this.#out.length, turnTime());
     this.#out.writeTo(this.socket);
-    if (isData) this.watch?.sent();
+    if (isData) this.user.sent?.();
     if (this.socket.writableLength > this.#limits.unread) this.socket.destroy(new Error('the peer does not read'));
   }
 

@@ -32,7 +32,6 @@ interface GatewayUplink extends Pick<GatewayLinkOptions, 'authtoken' | 'serverAd
   warningsAt(url: string): readonly string[];
   /** Reports of the requests at the URL of a tunnel; null: the gateway is elsewhere, or has no such URL. */
   watchRequests: WatchAtUrl;
-  onUploadLost(listener: EdgeReports['onUploadLost']): void;
   stop(): Promise<void>;
 }
 
@@ -55,7 +54,7 @@ interface EdgeReports {
   onUploadLost(url: string): Promise<void>;
 }
 
-interface Embedding extends Pick<EdgeReports, 'onRefusedAnswer'> {
+interface Embedding extends EdgeReports {
   dataDir: string;
   log: Log;
 }
@@ -77,9 +76,8 @@ export function createConnector(
   // `started` rejects with the reason when it cannot be opened.
   cleanup.add(async () => (await uplink?.catch(() => null))?.stop());
   const open = async () => {
-    uplink = openUplink(gateway, { dataDir, log, onRefusedAnswer });
+    uplink = openUplink(gateway, { dataDir, log, onRefusedAnswer, onUploadLost });
     opened = await uplink;
-    opened.onUploadLost(onUploadLost);
     const { addresses: gatewayAddresses, ownPorts, ...target } = opened;
     Object.assign(addresses, gatewayAddresses);
     guard.protectOwnPorts(ownPorts);
@@ -141,7 +139,6 @@ async function openUplink(gateway: GatewaySettings, embedding: Embedding): Promi
     trafficAt: () => null,
     warningsAt: () => [],
     watchRequests: () => null,
-    onUploadLost: () => {},
     stop: async () => {},
   };
 }
@@ -149,15 +146,20 @@ async function openUplink(gateway: GatewaySettings, embedding: Embedding): Promi
 /** The only place that loads the gateway's code: agents with another gateway never pay for it. */
 async function openEmbeddedGateway(
   settings: Extract<GatewaySettings, { kind: 'embedded' }>,
-  { dataDir, log, onRefusedAnswer }: Embedding,
+  { dataDir, log, onRefusedAnswer, ...reports }: Embedding,
 ): Promise<GatewayUplink> {
   const { startGateway } = await import('../gateway/gateway.ts');
   const host = '127.0.0.1';
   // The agent logs the same events of its one session.
   const quieter = (level: string) => (level === 'info' ? 'warn' : level);
   const quiet = log.child({ part: 'gateway' }, { level: quieter(log.level) });
+  const onUploadLost = async (url: string) => {
+    // One that ends with its session says nothing of the upstream.
+    await setImmediate();
+    if (gateway.endpoints.atUrl(url).length > 0) await reports.onUploadLost(url);
+  };
   // Policies are this device's own: its card is spared a write for each tunnel.
-  const own = { dataDir, host, sessionPort: 0, recordsPolicies: false, onRefusedAnswer, log: quiet };
+  const own = { dataDir, host, sessionPort: 0, recordsPolicies: false, onRefusedAnswer, onUploadLost, log: quiet };
   const options = { ...settings, ...own };
   const folder = join(dataDir, 'gateway');
   const gateway = await createFolder(folder, 0o755)
@@ -221,13 +223,6 @@ async function openEmbeddedGateway(
         },
       });
       return () => queue.close();
-    },
-    onUploadLost: (listener) => {
-      gateway.endpoints.onUploadLost = async (url) => {
-        // One that ends with its session says nothing of the upstream.
-        await setImmediate();
-        if (gateway.endpoints.atUrl(url).length > 0) await listener(url);
-      };
     },
     stop: () => gateway.close(),
   };

@@ -1,7 +1,7 @@
 import { OperatorError } from '../lib/errors.ts';
 import type { Log } from '../lib/log/log.ts';
 import type { OwnNamesChoice } from '../settings/certificate-settings.ts';
-import type { GatewayOptions } from './gateway-options.ts';
+import type { GatewayOptions } from './context/gateway-options.ts';
 import { DatabaseAway, DatabaseBusy } from './store/sql/database-problems.ts';
 import type { Store } from './store/store.ts';
 

@@ -1,8 +1,8 @@
 import type { Socket } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
+import type { EdgeServer } from './edge/edge-server.ts';
 import type { TcpListeners } from './edge/streams/tcp-listeners.ts';
 import type { SessionServer } from './sessions/session-server.ts';
-import type { Edge } from './start-edge.ts';
 
 /** How long connections that are open when the gateway begins to stop may take, in milliseconds. */
 const OPEN_MS = 5_000;
@@ -17,7 +17,7 @@ const CHECK_MS = 20;
  * of agents stay, as requests need them, except those of agents that have another one at another gateway.
  */
 export async function finishClients(
-  edge: Edge['clients'],
+  edge: Pick<EdgeServer, 'clients' | 'finish' | 'stopListening'>,
   tcp: Pick<TcpListeners, 'clients' | 'stopListening'> | null,
   sessions: Pick<SessionServer, 'handOver' | 'stopListening'>,
 ): Promise<void> {

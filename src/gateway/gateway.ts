@@ -1,11 +1,30 @@
+import { X509Certificate } from 'node:crypto';
+import type { RequestListener } from 'node:http';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { CleanupStack } from '../lib/cleanup-stack.ts';
+import { ExpressMessages } from '../lib/http/express-app.ts';
+import { OneTimeCodes } from '../lib/http/one-time-code.ts';
+import { InspectingAgent } from '../lib/network/client-handshake.ts';
 import { LoadBalancers } from '../lib/network/load-balancers.ts';
+import type { HandshakeParties } from '../lib/network/metered-connection.ts';
 import { descriptorLimit } from '../lib/process/process-metrics.ts';
-import { VERSION } from '../packaged.ts';
+import { systemClock } from '../lib/time/clock.ts';
+import { withDeadline } from '../lib/time/deadline.ts';
+import { PACKAGED_REPLACER, VERSION } from '../packaged.ts';
+import type { EdgeLimits } from '../settings/gateway-settings.ts';
+import { fetchDocument, requestPublic } from '../traffic-policy/fetch-document.ts';
+import type { PolicyKnowledge } from '../traffic-policy/ports.ts';
+import { publicAddress, publicRequest } from '../traffic-policy/public-request.ts';
+import { ReplacementThreads } from '../traffic-policy/replacement-threads.ts';
+import type { Person } from '../traffic-policy/sign-in/identity-provider.ts';
+import { AuthtokenAcl } from './access/authtoken-acl.ts';
+import { AuthtokenAuthentication } from './access/authtoken-authentication.ts';
 import { ipPolicyRules, RestrictedAddresses } from './access/ip-rules.ts';
+import { policySecrets } from './access/policy-secrets.ts';
+import type { GatewayMetrics } from './api/gateway-metrics.ts';
 import { HttpChallenges, TlsAlpnChallenges, TxtChallenges } from './certificates/challenges/challenges.ts';
+import { DomainCertificates } from './certificates/domain-certificates.ts';
 import { openLocalCa } from './certificates/local-ca/local-ca.ts';
 import { openSharedCa } from './certificates/local-ca/shared-ca.ts';
 import { startCertificateRenewal } from './certificates/start-certificate-renewal.ts';
@@ -13,31 +32,62 @@ import { OnlineCloudEndpoints } from './cloud-endpoints/online-cloud-endpoints.t
 import { Cluster } from './cluster/cluster.ts';
 import { LossReports } from './cluster/loss-reports.ts';
 import { PERIODS } from './cluster/nodes.ts';
-import { createPolicies, policyKnowledge } from './create-policies.ts';
-import { descriptorShares } from './descriptor-shares.ts';
+import type { Condition } from './conditions/conditions.ts';
+import { type DescriptorShares, descriptorShares } from './context/descriptor-shares.ts';
+import type { GatewayContext } from './context/gateway-context.ts';
+import type { GatewayOptions } from './context/gateway-options.ts';
 import { DeviceSightings } from './devices/device-sightings.ts';
 import { type GatewayPlace, joinOrigin, signInOrigin } from './devices/gateway-place.ts';
+import { SiteNameGrants } from './devices/site-name-grants.ts';
+import { internalLookup } from './edge/connections/connect-phase.ts';
+import { EdgeServer } from './edge/edge-server.ts';
+import { HTTP_LIMITS } from './edge/http/http-limits.ts';
+import type { Relays } from './edge/relays/relays.ts';
+import { lazyListener } from './edge/service-server.ts';
+import { TcpListeners } from './edge/streams/tcp-listeners.ts';
+import { AgentConnections } from './edge/tls/agent-connections.ts';
+import { TLS_LIMITS } from './edge/tls-mux.ts';
 import { AddressDatabases } from './endpoints/address-databases.ts';
-import { gatewayDomains, sessionAddress, signInHost, tcpHost } from './endpoints/domain-names.ts';
+import { admitting, applicationsOf } from './endpoints/applications.ts';
+import {
+  apiHost,
+  connectHost,
+  gatewayDomains,
+  ownDomainOf,
+  sessionAddress,
+  signInHost,
+  tcpHost,
+} from './endpoints/domain-names.ts';
+import type { Labels } from './endpoints/endpoint.ts';
+import { urlOf } from './endpoints/endpoint-address.ts';
+import { EndpointPolicies } from './endpoints/endpoint-policies.ts';
 import { EndpointRegistry } from './endpoints/endpoint-registry.ts';
+import { countedBy, type GatewayReport, withStored } from './endpoints/live-view.ts';
 import { OnlineAddressesFile } from './endpoints/online-addresses-file.ts';
+import { TcpPortAllocator } from './endpoints/tcp-port-allocator.ts';
 import { withEqualSettings } from './equal-settings.ts';
-import { ActivityLog, noteEndpoints, noteRefused, noteSessions } from './events/activity-log.ts';
+import { ActivityLog, noteEndpoints, noteSessions, noteSignIn } from './events/activity-log.ts';
+import { EventDelivery } from './events/event-delivery.ts';
+import { PolicyWatch } from './events/policy-watch.ts';
 import { finishClients } from './finish-clients.ts';
-import type { GatewayOptions, GatewayStart } from './gateway-options.ts';
 import { EdgeCounters } from './metrics/edge-counters.ts';
 import { watchProcess } from './metrics/process-watch.ts';
-import { serveOwnServices } from './serve-own-services.ts';
-import type { SessionServer } from './sessions/session-server.ts';
+import { EndpointBinder } from './sessions/endpoint-binder.ts';
+import { LiveAgents } from './sessions/live-agents.ts';
+import { SessionServer } from './sessions/session-server.ts';
+import { createShareLinks, ownerOf } from './share-links/share-links.ts';
+import { createSignIn } from './sign-in/create-sign-in.ts';
 import { PeopleProvider } from './sign-in/people-provider.ts';
-import { startDailyBackups } from './start-daily-backups.ts';
-import { startEdge } from './start-edge.ts';
-import { startEventDelivery } from './start-event-delivery.ts';
-import { startSessions } from './start-sessions.ts';
+import { recordSignIns, signOut } from './sign-in/recorded-sign-ins.ts';
+import { noteBackup } from './store/last-backup.ts';
 import { checkCompanionFiles, openForChanges } from './store/open-gateway-store.ts';
 import { keepSmall } from './store/sql/free-space.ts';
 import type { Store } from './store/store.ts';
+import type { TlsEdgeRow } from './store/tls-edges.ts';
 import { issueEmbeddedAuthtoken } from './store/tokens.ts';
+import { TlsEdgeIndex } from './tls-edges/edge-index.ts';
+import { edgeEndpoints } from './tls-edges/prepared-edge.ts';
+import { TlsEdges } from './tls-edges/tls-edges.ts';
 
 export interface Gateway {
   /** `host:port` for the SDK's `serverAddr`. */
@@ -65,74 +115,17 @@ export interface Gateway {
   close(): Promise<void>;
 }
 
+/** How long an idle connection to a receiver of events is kept: shorter than servers keep theirs. */
+const EVENT_IDLE_MS = 4_000;
+/** Less than other gateways wait for the answer. */
+const CONDITIONS_MS = 500;
+
 /** @throws {OperatorError} when its data folder cannot be used; the system's error when it cannot listen on a port */
-export async function startGateway(given: GatewayOptions): Promise<Gateway> {
-  let options = given;
-  const { dataDir, encryptionKey = null, databaseUrl = null, nodeAddress = null } = options;
-  const folder = join(dataDir, 'gateway');
-  const localCa = databaseUrl === null ? await openLocalCa(folder, options.log) : null;
-  const { store, shared, close } = await openForChanges(
-    { ...options, encryptionKey, databaseUrl },
-    { older: 'upgrade', onCopyUnusable: (reason) => options.onRemoved?.(reason), log: options.log },
-  );
-  const reason = store.database.temporary?.message;
-  if (reason !== undefined && shared !== null)
-    options.log.warn({ reason }, 'disk is read-only or full: copy of the shared database kept in memory');
-  else if (reason !== undefined)
-    options.log.warn({ reason }, 'disk is read-only or full: existing accounts keep working, changes are rejected');
+export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   const cleanup = new CleanupStack(options.log);
-  cleanup.add(close);
   try {
-    const ca = localCa ?? (await openSharedCa(folder, store, options.log));
-    await checkCompanionFiles(store, ca, options.log);
-    const endpoints = new EndpointRegistry();
-    const { periods = PERIODS, log } = options;
-    const cluster =
-      shared && nodeAddress !== null ? new Cluster({ store, shared, endpoints, periods, folder, log }) : null;
-    const nodes = cluster?.nodes ?? null;
-    const losses = shared && new LossReports({ store, shared, nodes, periods, log });
-    if (losses) cluster?.primary.whileSelf(() => losses.watch());
-    await shared?.serve(
-      { address: nodeAddress ?? hostname(), alone: cluster === null, build: VERSION },
-      {
-        onRemoved: options.onRemoved ?? (() => {}),
-        ...(losses && { onLoss: (loss) => losses.report(loss) }),
-        ...(cluster && { onNodes: (...nodes) => cluster.update(...nodes) }),
-      },
-      periods.renewMs,
-    );
-    options = await withEqualSettings(options, store, { othersServe: () => cluster?.nodes.othersServe ?? false, log });
-    const { geo = null, asn = null } = options.addressDatabases ?? {};
-    const addressDatabases = geo || asn ? await AddressDatabases.open({ geo, asn }, log) : null;
-    cleanup.add(async () => addressDatabases?.close());
-    const domains = gatewayDomains(options.domain.toLowerCase());
-    const { baseDomain } = domains;
-    const ports = { http: options.httpPort, https: options.httpsPort };
-    const parts = await startParts({
-      options,
-      ca,
-      store,
-      domains,
-      addresses: { baseDomain, ports, tcpHost: tcpHost(baseDomain) },
-      shares: descriptorShares(descriptorLimit()),
-      balancers: options.balancers?.length ? new LoadBalancers(options.balancers, log) : null,
-      endpoints,
-      cluster,
-      losses,
-      counters: new EdgeCounters(),
-      shared,
-      challenges: {
-        http: new HttpChallenges(),
-        tlsAlpn: new TlsAlpnChallenges(),
-        txt: new TxtChallenges(cluster ? (...values) => cluster.publishChallenges(...values) : undefined),
-      },
-      ipPolicies: ipPolicyRules(store),
-      policyKnowledge: policyKnowledge(store, { geo, asn }),
-      addressDatabases,
-      log,
-      onStop: (stop) => cleanup.add(stop),
-    });
-    return { ...parts, store, sessionCa: ca.caPem, caFile: ca.caFile, close: () => cleanup.run() };
+    const gateway = await startParts(options, (stop) => cleanup.add(stop));
+    return { ...gateway, close: () => cleanup.run() };
   } catch (error) {
     // The operator needs the error that prevented the start; cleanup errors are in the log.
     await cleanup.run().catch(() => {});
@@ -141,72 +134,357 @@ export async function startGateway(given: GatewayOptions): Promise<Gateway> {
 }
 
 /** Each part needs those above it. They stop in the reverse order. */
-async function startParts(start: GatewayStart) {
-  const { options, store, domains, endpoints, counters, cluster, log, onStop } = start;
-  const stopWatching = watchProcess(counters, log);
-  onStop(async () => stopWatching());
+async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop']): Promise<Omit<Gateway, 'close'>> {
+  const { dataDir, encryptionKey = null, databaseUrl = null, nodeAddress = null, log } = given;
+  const folder = join(dataDir, 'gateway');
+
+  // The store comes first: with several gateways, it has the CA and some of the settings.
+  const localCa = databaseUrl === null ? await openLocalCa(folder, log) : null;
+  const { store, shared, close } = await openForChanges(
+    { ...given, encryptionKey, databaseUrl },
+    { older: 'upgrade', onCopyUnusable: (reason) => given.onRemoved?.(reason), log },
+  );
+  onStop(close);
+  const { database } = store;
+  const reason = database.temporary?.message;
+  if (reason !== undefined && shared !== null)
+    log.warn({ reason }, 'disk is read-only or full: copy of the shared database kept in memory');
+  else if (reason !== undefined)
+    log.warn({ reason }, 'disk is read-only or full: existing accounts keep working, changes are rejected');
+  const ca = localCa ?? (await openSharedCa(folder, store, log));
+  await checkCompanionFiles(store, ca, log);
+
+  // The other gateways: before the settings, as one that starts alone decides about those that have to be equal. Losses of the
+  // shared database may be reported from `serve` on, with what destinations of events have got.
+  const endpoints = new EndpointRegistry();
+  const cluster =
+    shared && nodeAddress !== null ? new Cluster({ options: given, store, endpoints, log }, shared) : null;
+  // A handshake for each event would take most of its time.
+  const eventAgent = new InspectingAgent({ owner: 'events' }, { keepAlive: true, timeout: EVENT_IDLE_MS });
+  const delivery = new EventDelivery(
+    { store, clock: systemClock, log },
+    {
+      folder: join(folder, 'events'),
+      request: (outbound, signal) => publicRequest(outbound, signal, given.policyNetworks, eventAgent),
+      resolve: (host) => publicAddress(host, given.policyNetworks),
+      isSender: () => (cluster?.primary.isSelf ?? true) && losses?.isOpen !== true,
+    },
+  );
+  const acknowledged = () => delivery.acknowledged;
+  const nodes = cluster?.nodes ?? null;
+  const losses = shared && new LossReports({ options: given, store, log }, { shared, nodes, acknowledged });
+  if (losses) cluster?.primary.whileSelf(() => losses.watch());
+  await shared?.serve(
+    { address: nodeAddress ?? hostname(), alone: cluster === null, build: VERSION },
+    {
+      onRemoved: given.onRemoved ?? (() => {}),
+      ...(losses && { onLoss: (loss) => losses.report(loss) }),
+      ...(cluster && { onNodes: (...of) => cluster.update(...of) }),
+    },
+    (given.periods ?? PERIODS).renewMs,
+  );
+  const othersServe = () => cluster?.nodes.othersServe ?? false;
+  const options = await withEqualSettings(given, store, { othersServe, log });
+
+  // What all parts from here on share. The counters leave out what another gateway has passed on and counts itself.
+  const domains = gatewayDomains(options.domain.toLowerCase());
+  const { baseDomain } = domains;
+  const connect = connectHost(baseDomain);
+  const counters = new EdgeCounters((connection) => relays?.isLast(connection) === true);
   const activity = new ActivityLog(store, log);
+  const ports = { http: options.httpPort, https: options.httpsPort };
+  const context: GatewayContext = {
+    ...{ options, store, domains, endpoints, counters, activity, clock: systemClock, log, onStop },
+    catchUp: async () => cluster?.catchUp(),
+    addresses: { baseDomain, ports, tcpHost: tcpHost(baseDomain) },
+    shares: descriptorShares(descriptorLimit()),
+    balancers: options.balancers?.length ? new LoadBalancers(options.balancers, log) : null,
+  };
+  const { addresses, shares } = context;
+  onStop(watchProcess(counters, log));
   // After the sessions, whose end is an event, too.
   onStop(() => activity.stop());
-  const people = new PeopleProvider(store, signInHost(domains.baseDomain));
-  const policies = createPolicies(start, people, activity);
-  const restricted = new RestrictedAddresses(store, start.ipPolicies);
-  const { ports } = start.addresses;
-  const isLeased = cluster && ((place: string) => cluster.rows.isLeased(place));
-  const cloudEndpoints = new OnlineCloudEndpoints({ store, endpoints, policies, ports, isLeased, log });
-  await cloudEndpoints.settled();
-  const addresses = new OnlineAddressesFile(join(options.dataDir, 'gateway', 'online-addresses.jsonl'), endpoints, log);
-  await addresses.start();
-  // After the sessions, whose end is what the next gateway has to know of.
-  onStop(() => addresses.stop());
-  const edge = await startEdge(start, { policies, restricted });
-  if (cluster) onStop(() => cluster.stop());
-  const { sessions, sessionPort, tcpListeners } = await startSessions(start, {
-    ...edge,
-    policies,
-    restricted,
-    cloudEndpoints,
+
+  // Policies: everything that has clients needs them.
+  const { geo = null, asn = null } = options.addressDatabases ?? {};
+  const addressDatabases = geo || asn ? await AddressDatabases.open({ geo, asn }, log) : null;
+  onStop(() => addressDatabases?.close());
+  const ipPolicies = ipPolicyRules(store);
+  const policyKnowledge: PolicyKnowledge = {
+    hasPerson: (email) => store.people.byEmail(email) !== null,
+    hasMembers: (group) => store.people.count('EXISTS (SELECT 1 FROM json_each(groups) WHERE value = ?)', [group]) > 0,
+    databases: { geo: geo !== null, as: asn !== null },
+  };
+  const people = new PeopleProvider(store, signInHost(baseDomain));
+  const { policyNetworks: allowed } = options;
+  const signIn = createSignIn(
+    {
+      ...store,
+      people,
+      begin: recordSignIns(store),
+      signOut: (id) => signOut(store, id, log),
+      ownerOf: (payer) => ownerOf(payer, store) ?? '',
+      onEnd: (end) => noteSignIn(activity, end),
+    },
+    options.requestForSignIn ?? ((url, maxBytes, request) => requestPublic(url, maxBytes, request, allowed)),
+  );
+  const fetchAllowed = (url: string, maxBytes: number, parties?: HandshakeParties) =>
+    fetchDocument(url, maxBytes, allowed, parties);
+  const policies = new EndpointPolicies({
+    ipPolicies,
+    knowledge: policyKnowledge,
+    hasCertificateAuthority: (id) => store.certificateAuthorities.get(id) !== null,
+    secret: policySecrets(store),
+    fetch: options.fetchForPolicies ?? fetchAllowed,
+    request: (outbound, signal) => publicRequest(outbound, signal, allowed),
+    signIn,
+    shareLinks: createShareLinks(store, log),
+    share: options.agentLimits?.policyShare,
+    ...(addressDatabases && { findAddress: (address: string) => addressDatabases.find(address) }),
+    replacements: new ReplacementThreads(PACKAGED_REPLACER),
+    log,
   });
-  edge.agents.open(sessions);
-  addresses.expectAll();
+  const restricted = new RestrictedAddresses(store, ipPolicies);
+  const isRefused = restricted.refusesClient;
+  const refusesAgent = (remoteAddress: string) => restricted.refuses('agent', { remoteAddress });
+
+  // Cloud endpoints are online, and lost agents are expected, before the first client comes.
+  const isLeased = cluster && ((place: string) => cluster.rows.isLeased(place));
+  const cloudEndpoints = new OnlineCloudEndpoints(context, { policies, isLeased });
+  await cloudEndpoints.settled();
+  const onlineAddresses = new OnlineAddressesFile(join(folder, 'online-addresses.jsonl'), endpoints, log);
+  await onlineAddresses.start();
+  // After the sessions, whose end is what the next gateway has to know of.
+  onStop(() => onlineAddresses.stop());
+
+  // The edge opens the public ports. Connections of agents wait there for the sessions.
+  const edgeIndex = new TlsEdgeIndex(store, log);
+  const domainCertificates = new DomainCertificates(store, options.acme?.ownNames === 'all' ? null : connect, log);
+  const challenges = {
+    http: new HttpChallenges(),
+    tlsAlpn: new TlsAlpnChallenges(),
+    txt: new TxtChallenges(cluster ? (...values) => cluster.publishChallenges(...values) : undefined),
+  };
+  /** The gateway's own, by their names: they come last. */
+  const services = new Map<string, RequestListener>();
+  const serviceMessages = new ExpressMessages();
+  const agents = new AgentConnections(connect);
+  const relays: Relays | null =
+    cluster === null
+      ? null
+      : cluster.relays({
+          edgeAt: (name) => {
+            const served = edgeIndex.at(name, edge.tlsPorts);
+            return served && { labels: labelsOf(served.row, store) };
+          },
+          isService: (name) => services.has(name),
+          commonName: apiHost(baseDomain),
+          authority: ca.caPem,
+          isOurs: (host, certificate) => {
+            const pair = domainCertificates.pairFor(host);
+            return pair !== null && new X509Certificate(pair.cert).raw.equals(certificate.raw);
+          },
+        });
+  const withLabels = (labels: Labels) => {
+    const tunnel = cluster === null ? endpoints.withLabels(labels) : cluster.withLabels(labels);
+    return tunnel && 'node' in tunnel ? undefined : tunnel;
+  };
+  const edge = new EdgeServer(context, {
+    ...{ ca, domainCertificates, challenges, services, serviceMessages, agents, relays, isRefused },
+    tlsEdges: (route) => new TlsEdges(context, { index: edgeIndex, policies, isRefused, withLabels, ...route }),
+    domainOf: (name) => store.reservedDomains.covering(name)?.domain ?? ownDomainOf(name, domains),
+    authorityPem: (id) => store.certificateAuthorities.get(id)?.ca_pem ?? null,
+    ...edgeServerLimits(options.edgeLimits, shares),
+  });
+  await cluster?.catchUpFirst();
+  const { httpPort, httpsPort } = await edge.start();
+  onStop(() => edge.stop());
+  Object.assign(addresses.ports, { http: httpPort, https: httpsPort });
+  if (cluster) onStop(() => cluster.stop());
+
+  // Ports of tcp endpoints, then agents, which may bind them at once.
+  const tcpPorts = options.tcpPorts ?? null;
+  const internal = internalLookup({ endpoints, relays });
+  const tcpListeners = tcpPorts && new TcpListeners(context, { internal, isRefused, relays });
+  if (tcpListeners) {
+    onStop(() => tcpListeners.stop());
+    cluster?.openPorts(tcpListeners);
+  }
+  onStop(cloudEndpoints.openPorts(tcpListeners));
+  const allocator =
+    tcpListeners &&
+    new TcpPortAllocator({
+      ...{ range: tcpPorts, opener: tcpListeners, log },
+      ...{ memory: store.tcpPorts, maxOpen: shares.tcpPorts },
+    });
+  const acl = new AuthtokenAcl(store, domains, addresses.ports.https);
+  const names = new SiteNameGrants(context, {
+    isOnlineElsewhere: (host, credentialId) =>
+      endpoints.atName(host).some(({ owner, isCloud }) => !isCloud && owner.credential.id !== credentialId) ||
+      cluster?.isNameOfOther(host, credentialId) === true,
+    refuseName: (host) => acl.refuseName(host),
+  });
+  const watch = options.recordsPolicies === false ? null : new PolicyWatch(store, log);
+  if (watch) onStop(() => watch.stop());
+  const leases = cluster?.leases ?? null;
+  const sessions = new SessionServer(context, {
+    access: new AuthtokenAuthentication(context, acl, names, refusesAgent),
+    binder: new EndpointBinder(context, {
+      ...{ policies, tcpPorts: allocator, leases },
+      onPolicy: (endpoint, source) => {
+        const { url, pooled, owner } = endpoint;
+        const { access = [] } = endpoint.view();
+        watch?.note({ url, pooled, access, credentialId: owner.credential.id, address: owner.address }, source);
+      },
+    }),
+    issueCertificate: () => ca.issue([...new Set([connect, options.host, 'localhost', '127.0.0.1', '::1'])]),
+    leases,
+    node: cluster?.sessionNode(connect) ?? null,
+  });
+  const sessionPort = await sessions.start();
+  onStop(() => sessions.stop());
+  agents.open(sessions);
+  onlineAddresses.expectAll();
   noteSessions(activity, sessions);
   noteEndpoints(activity, endpoints);
-  noteRefused(activity, counters);
-  const { dataDir } = options;
-  const { dnsPort, wake: wakeCertificateRenewal } = await startCertificateRenewal(options, {
-    ...start,
-    activity,
-    dataDir,
-  });
-  startEventDelivery(start);
-  await startDailyBackups(start);
-  const stopShrinking = keepSmall(store.database);
-  onStop(async () => stopShrinking());
+
+  // Work that nobody waits for. Of several gateways, one renews certificates and sends events.
+  const { dnsPort, wake } = await startCertificateRenewal(context, { ca, challenges, cluster });
+  const startDelivery = () => {
+    delivery.start();
+    return async () => {
+      await delivery.stop();
+      eventAgent.destroy();
+    };
+  };
+  // What a copy of the database has sent, it would forget.
+  if (database.unwritable === null && cluster === null) onStop(startDelivery());
+  else if (database.unwritable === null) cluster?.primary.whileSelf(startDelivery);
+  await startDailyBackups(context, folder);
+  onStop(keepSmall(database));
   const sightings = new DeviceSightings(store, log, cluster && ((id) => cluster.hasSession(id)));
   await sightings.start(sessions);
   onStop(() => sightings.stop());
-  const place = placeOf(start, sessionPort);
-  const shown = { people, activity, restricted, cloudEndpoints, sessions, sightings, place };
-  const apiUrl = serveOwnServices(start, edge, { ...shown, wakeCertificateRenewal });
-  const { httpPort, httpsPort } = edge;
+
+  // The gateway's own services, and what other gateways ask: from here on, all that they show is there. Their code is loaded with
+  // the first request, as most gateways inside an agent never get one.
+  const here = new LiveAgents(sessions, endpoints, refusesAgent, log);
+  const live = withStored(cluster?.start(here, sessions) ?? here, () => [
+    ...edgeEndpoints(edgeIndex),
+    ...cloudEndpoints.views(),
+  ]);
+  const conditions = async (): Promise<readonly Condition[]> => {
+    const { presentConditions } = await import('./conditions/conditions.ts');
+    return presentConditions({
+      ...{ store, live, endpoints, counters, activity, dataDir },
+      databaseAway: () => shared?.away ?? null,
+      databaseDetour: () => shared?.detour ?? null,
+      hasNoPrimary: () => cluster?.primary.isVacant === true,
+      hasDailyBackups: (options.backups ?? null) !== null,
+    });
+  };
+  const metricsHere = lazyMetrics({ store, live: here, counters, conditions });
+  relays?.on('asked', (question, answer) => {
+    const report = async (): Promise<GatewayReport> => {
+      const counted = countedBy(counters.totals, [...here.endpoints(), ...cloudEndpoints.views()]);
+      return { ...counted, ...(await conditionsSoon(conditions())) };
+    };
+    answer(question === 'metrics' ? metricsHere() : report().then((counted) => JSON.stringify(counted)));
+  });
+  const place: GatewayPlace = {
+    ...joinOrigin(options.apiUrl ?? null, baseDomain, httpsPort),
+    signInOrigin: signInOrigin(options.apiUrl ?? null, baseDomain, httpsPort),
+    sessionAddress: sessionAddress({ host: options.host, baseDomain, sessionPort, httpsPort }),
+    tcpHost: addresses.tcpHost,
+    caPem: ca.caPem,
+    publicNames: options.acme?.ownNames ?? 'none',
+  };
+  const apiUrl = options.apiUrl ?? urlOf({ protocol: 'https', host: apiHost(baseDomain), port: httpsPort });
+  // It takes none older than itself.
+  const signInCodes = new OneTimeCodes();
+  const serve = (name: string, load: () => Promise<RequestListener>) => services.set(name, lazyListener(load, log));
+  serve(apiHost(baseDomain), async () => {
+    const { createManagementApi, DEFAULT_LIMITS } = await import('./api/management-api.ts');
+    const app = createManagementApi(
+      {
+        ...context,
+        ...{ ipPolicies, policyKnowledge, people, live, conditions, sightings, place, cloudEndpoints, signInCodes },
+        tcpPorts,
+        dnsServers: options.acme?.resolvers ?? null,
+        wakeCertificateRenewal: wake,
+        staleSeconds: () => shared?.staleSeconds ?? null,
+        isRefused: restricted.refuses.bind(restricted),
+        ...(cluster && relays && { metricsOf: (address: string) => cluster.metricsOf(address, relays, metricsHere) }),
+      },
+      { ...DEFAULT_LIMITS, ...options.limits, baseUrl: apiUrl, version: VERSION },
+    );
+    serviceMessages.adopt(app);
+    return app;
+  });
+  serve(signInHost(baseDomain), async () => {
+    const { createSignInPage } = await import('./sign-in/page/sign-in-page.ts');
+    const applications = (person: Person, port: string) => applicationsOf(admitting(live.endpoints(), person), port);
+    return createSignInPage(context, { people, isRefused, applications });
+  });
+
   return {
-    ...{ httpPort, httpsPort, sessionPort, dnsPort, apiUrl, endpoints, sessions, counters },
+    ...{ httpPort, httpsPort, sessionPort, dnsPort, apiUrl, endpoints, sessions, counters, store },
     sessionAddress: place.sessionAddress,
-    finish: () => finishClients(edge.clients, tcpListeners, sessions),
+    sessionCa: ca.caPem,
+    caFile: ca.caFile,
+    finish: () => finishClients(edge, tcpListeners, sessions),
     issueAuthtoken: () => issueEmbeddedAuthtoken(store),
   };
 }
 
-function placeOf({ options, ca, domains, addresses }: GatewayStart, sessionPort: number | null): GatewayPlace {
-  const { host, apiUrl = null, acme } = options;
-  const { baseDomain } = domains;
-  const httpsPort = addresses.ports.https;
+/** What an edge selects tunnels by; null: it needs none. */
+function labelsOf({ backend }: TlsEdgeRow, { tunnelGroupBackends }: Store): Labels | null {
+  return backend?.enabled ? (tunnelGroupBackends.get(backend.backend_id)?.labels ?? null) : null;
+}
+
+/** The limits of the settings, as far as the file descriptors suffice for them. */
+function edgeServerLimits(limits: EdgeLimits | undefined, shares: DescriptorShares) {
+  const { connections: wanted = HTTP_LIMITS.connections, handshakeTimeout, streamIdleTimeout, ...http } = limits ?? {};
+  const connections = Math.min(wanted, shares.connections);
+  const hellos = Math.min(TLS_LIMITS.hellos, shares.hellos);
   return {
-    ...joinOrigin(apiUrl, baseDomain, httpsPort),
-    signInOrigin: signInOrigin(apiUrl, baseDomain, httpsPort),
-    sessionAddress: sessionAddress({ host, baseDomain, sessionPort, httpsPort }),
-    tcpHost: addresses.tcpHost,
-    caPem: ca.caPem,
-    publicNames: acme?.ownNames ?? 'none',
+    tlsLimits: { connections, hellos, ...(handshakeTimeout !== undefined && { handshakeTimeout }) },
+    httpLimits: { connections, ...http },
+    ...(streamIdleTimeout !== undefined && { streamIdleTimeout }),
+  };
+}
+
+/** Makes a backup every day, if that is a setting. Each of several gateways makes its own: any of them may be lost. */
+async function startDailyBackups({ options, store, log, onStop }: GatewayContext, folder: string): Promise<void> {
+  const { backups: plan = null, domain, settings = '' } = options;
+  if (plan === null) return;
+  // Most gateways on small devices never need it.
+  const { writeBackup } = await import('./backup/backup-file.ts');
+  const { DailyBackups } = await import('./backup/daily-backups.ts');
+  const { database, box } = store;
+  const write = async (file: string) => {
+    await writeBackup(file, { database, folder, domain, settings, box });
+    // The backup is there all the same.
+    await noteBackup(database).catch((err: unknown) => log.warn({ err }, 'backup not recorded in the database'));
+  };
+  const backups = new DailyBackups({ plan, write, log });
+  backups.start();
+  onStop(() => backups.stop());
+}
+
+/** A disk that hangs must not keep the figures from other gateways, which would take this one for lost. */
+function conditionsSoon(conditions: Promise<readonly Condition[]>): Promise<Pick<GatewayReport, 'conditions'>> {
+  return withDeadline(conditions, 'reading the conditions', CONDITIONS_MS).then(
+    (present) => ({ conditions: present }),
+    () => ({}),
+  );
+}
+
+/** @returns the Prometheus text of this gateway */
+function lazyMetrics(parts: ConstructorParameters<typeof GatewayMetrics>[0]): () => Promise<string> {
+  let loading: Promise<GatewayMetrics> | null = null;
+  return async () => {
+    loading ??= import('./api/gateway-metrics.ts').then((module) => new module.GatewayMetrics(parts));
+    return (await loading).registry.metrics();
   };
 }

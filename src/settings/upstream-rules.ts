@@ -3,6 +3,7 @@ import { lstat, realpath } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { BoundedMap } from '../lib/bounded-map.ts';
 import { hasErrno } from '../lib/errors.ts';
+import { isHostname } from '../lib/network/hostname-grammar.ts';
 import {
   type Cidr,
   cidrList,
@@ -145,8 +146,7 @@ function parseRule(entry: string): Rule {
   if (network) return { ...ports, networks: [network] };
   if (subject.includes('/')) throw new Error(`${entry}: not a CIDR such as 192.168.1.0/24 or fd00::/8`);
   const name = subject.replace(/^\*\./, '').replace(/\.$/, '');
-  const isName = /^(?!-)[a-z0-9_-]{1,63}(?<!-)(?:\.(?!-)[a-z0-9_-]{1,63}(?<!-))*$/.test(name);
-  if (!isName || /(?:^|\.)(?:\d+|0x[0-9a-f]*)$/.test(name)) {
+  if (!isHostname(name, 'underscore')) {
     throw new Error(`${entry}: not a host, an address or a CIDR such as 192.168.1.0/24`);
   }
   return subject.startsWith('*.') ? { ...ports, suffix: `.${name}` } : { ...ports, host: name };

@@ -1,4 +1,5 @@
 import { isIP, isIPv4, isIPv6 } from 'node:net';
+import { isHostname } from '../lib/network/hostname-grammar.ts';
 import { type Cidr, cidrList } from '../lib/network/ip-address.ts';
 import { type PortRange, parsePortRange } from '../lib/network/port-range.ts';
 import { parsePostgresUrl } from '../lib/network/postgres-url.ts';
@@ -103,14 +104,12 @@ export const flag = (meaning: string, fallback: boolean): Defaulted<boolean> => 
 };
 
 export const hostname = <E extends Extras>(meaning: string, extras?: E) =>
-  kind(meaning, 'a hostname', parseHostname, extras);
+  kind(meaning, 'a hostname', parseOwnName, extras);
 
-function parseHostname(value: string): string {
+function parseOwnName(value: string): string {
   const name = value.toLowerCase().replace(/\.$/, '');
-  if (name.length > 253 || !/^(?!-)[a-z0-9-]{1,63}(?<!-)(\.(?!-)[a-z0-9-]{1,63}(?<!-))*$/.test(name)) {
-    throw new Error('not a hostname');
-  }
-  if (/(?:^|\.)\d+$/.test(name)) throw new Error('ends in a number, like an IP address');
+  if (!isHostname(name, 'ends in a number')) throw new Error('not a hostname');
+  if (!isHostname(name)) throw new Error('ends in a number, like an IP address');
   return name;
 }
 
@@ -134,7 +133,7 @@ function parseIp(value: string): string {
 /** Where to listen. */
 export const listenHost = (meaning: string, fallback: string): Defaulted<string> => {
   const allowed = 'an IP address (IPv6 without brackets) or a name of this machine, without a port';
-  const parse = (value: string) => (isIP(value) === 0 ? parseHostname(value) : value);
+  const parse = (value: string) => (isIP(value) === 0 ? parseOwnName(value) : value);
   return kind(meaning, allowed, parse, { default: fallback });
 };
 
@@ -167,7 +166,7 @@ export const hostAndPort = (meaning: string, extras?: Extras): Variable<string> 
 function parseHostAndPort(value: string): string {
   const [, bracketed, plain = '', number] = /^(?:\[([^\]]+)\]|([^:]+)):(\d{1,5})$/.exec(value) ?? [];
   if (!(Number(number) >= 1 && Number(number) <= 65535)) throw new Error('not host:port');
-  if (bracketed === undefined && !isIPv4(plain)) parseHostname(plain);
+  if (bracketed === undefined && !isIPv4(plain)) parseOwnName(plain);
   if (bracketed !== undefined && !isIPv6(bracketed)) throw new Error('not an IPv6 address in brackets');
   return value.toLowerCase();
 }

@@ -7,6 +7,7 @@ import { OPTION_NAMES } from '../../src/gateway/endpoint-options/endpoint-option
 import { createSignInPage } from '../../src/gateway/sign-in/page/sign-in-page.ts';
 import { PeopleProvider } from '../../src/gateway/sign-in/people-provider.ts';
 import { ACTION_TYPES, traitsOf } from '../../src/traffic-policy/action-types.ts';
+import { NO_ACTIVITY } from '../support/edge-context.ts';
 import { startManagementServer } from '../support/management-server.ts';
 import { silentLog } from '../support/silent-log.ts';
 
@@ -83,7 +84,10 @@ describe('docs/security.md, inputs and their limits', () => {
       );
       const keyless = routes.filter((_, index) => !answers[index]?.includes('"ERR_NGROK_200"'));
       const people = new PeopleProvider(store, 'sign-in.gateway.test');
-      const page = createSignInPage({ store, people, isRefused: () => false, log: silentLog });
+      const page = createSignInPage(
+        { store, options: {}, activity: NO_ACTIVITY, log: silentLog },
+        { people, isRefused: () => false, applications: () => [] },
+      );
       expect(missing([...keyless, ...routesOf(page.router)].map(({ path }) => path))).toEqual([]);
     } finally {
       await server.close();

@@ -306,8 +306,9 @@ it('the port of a public tcp endpoint is tried again until it can be opened, and
   onTestFinished(() => store.database.close());
   const { log, lines } = recordingLog();
   const policies = new EndpointPolicies({ ipPolicies: () => null, log });
-  const parts = { store, endpoints: new EndpointRegistry(), policies, ports: { http: 80, https: 443 } };
-  const online = new OnlineCloudEndpoints({ ...parts, isLeased: null, log });
+  const addresses = { baseDomain: 'localhost', ports: { http: 80, https: 443 }, tcpHost: 'localhost' };
+  const context = { store, endpoints: new EndpointRegistry(), addresses, log };
+  const online = new OnlineCloudEndpoints(context, { policies, isLeased: null });
   const asked: string[] = [];
   let isTaken = true;
   const stop = online.openPorts({

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { type AddressInfo, connect as connectTcp, createServer, type Socket } from 'node:net';
 import type { Listener, Session } from '@ngrok/ngrok';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import type { GatewayOptions } from '../../src/gateway/gateway-options.ts';
+import type { GatewayOptions } from '../../src/gateway/context/gateway-options.ts';
 import { issueCredential } from '../../src/gateway/store/tokens.ts';
 import { freePorts } from '../support/free-ports.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';

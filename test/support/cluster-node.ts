@@ -1,5 +1,5 @@
+import type { GatewayOptions } from '../../src/gateway/context/gateway-options.ts';
 import { type Gateway, startGateway } from '../../src/gateway/gateway.ts';
-import type { GatewayOptions } from '../../src/gateway/gateway-options.ts';
 import { closeOnce } from './close-once.ts';
 import { freePorts } from './free-ports.ts';
 import { silentLog } from './silent-log.ts';

@@ -8,6 +8,7 @@ import type { Duplex } from 'node:stream';
 import type { ByteChannel } from '../../src/agent-protocol/byte-channel.ts';
 import { HttpChallenges, TlsAlpnChallenges } from '../../src/gateway/certificates/challenges/challenges.ts';
 import { type LocalCa, openLocalCa } from '../../src/gateway/certificates/local-ca/local-ca.ts';
+import type { EdgeContext } from '../../src/gateway/context/gateway-context.ts';
 import { EdgeServer, type EdgeServerOptions } from '../../src/gateway/edge/edge-server.ts';
 import type { NodePlace, OtherNodes } from '../../src/gateway/edge/relays/other-nodes.ts';
 import { RelayTickets } from '../../src/gateway/edge/relays/relay-tickets.ts';
@@ -24,6 +25,7 @@ import { LostAddresses } from '../../src/gateway/endpoints/lost-addresses.ts';
 import { EdgeCounters } from '../../src/gateway/metrics/edge-counters.ts';
 import type { PolicyFrame } from '../../src/traffic-policy/compile-rules.ts';
 import { compilePolicy } from '../../src/traffic-policy/engine.ts';
+import { edgeContext } from './edge-context.ts';
 import type { Missing } from './requirements.ts';
 import { silentLog } from './silent-log.ts';
 import { StreamChannel } from './stream-channel.ts';
@@ -79,10 +81,6 @@ export class DirectEndpoint implements GatewayEndpoint {
 export class Directory extends EventEmitter {
   readonly lost = new LostAddresses();
 
-  uploadLost(): null {
-    return null;
-  }
-
   readonly byHost = new Map<string, GatewayEndpoint>();
   lookup(scheme: EndpointProtocol, host: string): GatewayEndpoint | undefined {
     const endpoint = this.byHost.get(host);
@@ -115,6 +113,9 @@ export function othersWith(owner: () => NodePlace | undefined): OtherNodes {
   };
 }
 
+/** There is no shared database. */
+export const NO_DATABASE = async () => Promise.reject(new Error('no shared database'));
+
 /** The parts of a gateway that an edge on its own lacks. */
 export const withoutParts = () => ({
   domainCertificates: { pairFor: () => null },
@@ -131,7 +132,6 @@ export const withoutParts = () => ({
     openPorts() {},
     closePorts() {},
   }),
-  balancers: null,
   relays: null,
 });
 
@@ -142,6 +142,7 @@ function relaysOf(self: string, ca: string, owner: () => NodePlace | undefined):
     nodes: { ...othersWith(owner), primary: owner() },
     authority: ca,
     isOurs: () => false,
+    dial: NO_DATABASE,
     log: silentLog,
   });
 }
@@ -169,32 +170,18 @@ export class TestEdge {
     options: Partial<
       Pick<
         EdgeServerOptions,
-        | 'responseTimeout'
-        | 'tlsLimits'
-        | 'httpLimits'
-        | 'domainCertificates'
-        | 'challenges'
-        | 'log'
-        | 'agents'
-        | 'services'
-        | 'counters'
-      >
+        'responseTimeout' | 'tlsLimits' | 'httpLimits' | 'domainCertificates' | 'challenges' | 'agents' | 'services'
+      > &
+        Pick<EdgeContext, 'log' | 'counters'>
     > = {},
   ): Promise<TestEdge> {
     const dir = await mkdtemp(join(tmpdir(), 'edge-'));
     const ca = await openLocalCa(dir, silentLog);
     const endpoints = new Directory();
-    const common = {
-      ...withoutParts(),
-      ca,
-      host: '127.0.0.1',
-      httpPort: 0,
-      httpsPort: 0,
-      counters: new EdgeCounters(),
-      log: silentLog,
-    };
+    const { log = silentLog, counters = new EdgeCounters(), ...own } = options;
+    const common = { ...withoutParts(), ca };
     const relays = THROUGH_WRONG_NODE ? { relays: relaysOf(OWNER, ca.caPem, () => undefined) } : {};
-    const edge = new EdgeServer({ ...common, endpoints, ...options, ...relays });
+    const edge = new EdgeServer(edgeContext({ endpoints, counters, log }), { ...common, ...own, ...relays });
     const test = new TestEdge(edge, endpoints, ca, dir);
     Object.assign(test, await edge.start());
     const { connections: _owners, ...tlsLimits } = options.tlsLimits ?? {};
@@ -203,15 +190,10 @@ export class TestEdge {
     return test;
   }
 
-  async #startWrongNode(options: Omit<EdgeServerOptions, 'endpoints'>): Promise<void> {
+  async #startWrongNode(options: EdgeServerOptions): Promise<void> {
     const owner = { id: OWNER, host: '127.0.0.1', port: this.httpsPort };
     const relays = relaysOf('wrong', this.ca.caPem, () => owner);
-    this.#wrongNode = new EdgeServer({
-      ...options,
-      endpoints: new Directory(),
-      counters: new EdgeCounters(),
-      relays,
-    });
+    this.#wrongNode = new EdgeServer(edgeContext(), { ...options, relays });
     Object.assign(this, await this.#wrongNode.start());
   }
 

@@ -16,6 +16,7 @@ import { OnlineCloudEndpoints } from '../../src/gateway/cloud-endpoints/online-c
 import { type ConditionSources, presentConditions } from '../../src/gateway/conditions/conditions.ts';
 import { DeviceSightings } from '../../src/gateway/devices/device-sightings.ts';
 import type { GatewayPlace } from '../../src/gateway/devices/gateway-place.ts';
+import { gatewayDomains } from '../../src/gateway/endpoints/domain-names.ts';
 import { EndpointPolicies } from '../../src/gateway/endpoints/endpoint-policies.ts';
 import { EndpointRegistry } from '../../src/gateway/endpoints/endpoint-registry.ts';
 import { type LiveView, type Revocation, withStored } from '../../src/gateway/endpoints/live-view.ts';
@@ -28,6 +29,7 @@ import { SecretsBox } from '../../src/lib/secrets-box.ts';
 import { type Clock, systemClock } from '../../src/lib/time/clock.ts';
 import { openApiDocument } from '../../src/management/openapi.ts';
 import { issueCertificate } from './certificates.ts';
+import { NO_ACTIVITY } from './edge-context.ts';
 import { nothingOnline } from './nothing-online.ts';
 import { OpenApiCheck } from './openapi-check.ts';
 
@@ -100,7 +102,8 @@ export async function startManagementServer(options: ManagementServerOptions = {
   const policies = new EndpointPolicies({ ipPolicies, log });
   const endpoints = new EndpointRegistry();
   const ports = { http: 80, https: 443 };
-  const cloudEndpoints = new OnlineCloudEndpoints({ store, endpoints, policies, ports, isLeased: null, log });
+  const addresses = { baseDomain: BASE_DOMAIN, ports, tcpHost: `tcp.${BASE_DOMAIN}` };
+  const cloudEndpoints = new OnlineCloudEndpoints({ store, endpoints, addresses, log }, { policies, isLeased: null });
   const agents = { ...nothingOnline, revoke: async (what: Revocation) => void revoked.push(what), ...options.live };
   const counters = new EdgeCounters();
   const live = withStored(agents, () => cloudEndpoints.views());
@@ -116,10 +119,12 @@ export async function startManagementServer(options: ManagementServerOptions = {
       counters,
       conditions: () => presentConditions(sources),
       people,
-      activity: options.activity ?? { note: () => {} },
+      catchUp: async () => {},
+      activity: options.activity ?? NO_ACTIVITY,
       live,
       cloudEndpoints,
-      addresses: { baseDomain: BASE_DOMAIN, ports, tcpHost: `tcp.${BASE_DOMAIN}` },
+      addresses,
+      domains: gatewayDomains(BASE_DOMAIN),
       isRefused: restricted.refuses.bind(restricted),
       tcpPorts: { first: 20_000, last: 20_099 },
       sightings,
@@ -146,11 +151,6 @@ export async function startManagementServer(options: ManagementServerOptions = {
       ...DEFAULT_LIMITS,
       baseUrl: BASE_URL,
       version: '0.0.0-test',
-      domains: {
-        baseDomain: BASE_DOMAIN,
-        cnameZone: `cname.${BASE_DOMAIN}`,
-        acmeZone: `acme.${BASE_DOMAIN}`,
-      },
       ...options.settings,
     },
   );

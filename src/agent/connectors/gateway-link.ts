@@ -86,8 +86,8 @@ export class SessionRefused extends Error {
 
 export class SessionEndpoint implements Endpoint {
   readonly ended: Promise<EndpointEnd>;
-  watchRequests?: (watcher: RequestWatcher) => () => void;
-  policyWarnings?: readonly string[];
+  readonly watchRequests?: (watcher: RequestWatcher) => () => void;
+  readonly policyWarnings?: readonly string[];
   #settleEnded: (end: EndpointEnd) => void = () => {};
   #closed: Promise<void> | null = null;
 
@@ -95,7 +95,10 @@ export class SessionEndpoint implements Endpoint {
   constructor(
     readonly url: string,
     private readonly unbind: () => Promise<void>,
+    { watchRequests, policyWarnings }: Pick<Endpoint, 'watchRequests' | 'policyWarnings'> = {},
   ) {
+    if (watchRequests) this.watchRequests = watchRequests;
+    if (policyWarnings) this.policyWarnings = policyWarnings;
     this.ended = new Promise((resolve) => {
       this.#settleEnded = resolve;
     });

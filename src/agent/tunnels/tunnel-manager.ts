@@ -99,7 +99,12 @@ export class TunnelManager {
     const { store, connector } = this.options;
     await store.open();
     await this.options.declare?.(store);
-    for (const tunnel of store.list()) this.#supervise(tunnel, null, this.#newCounters());
+    for (const tunnel of store.list())
+      this.#supervise(
+        tunnel,
+        null,
+        this.#newCounters(() => this.#list.get(tunnel.id)?.url),
+      );
     connector.on('online', this.#sessionOnline);
     connector.on('offline', this.#sessionLost);
     if (connector.isOnline) this.#sessionOnline();
@@ -153,9 +158,11 @@ export class TunnelManager {
    *   503 without a session, 500 when the tunnel cannot be saved, and the gateway's refusals
    */
   async create(request: TunnelRequest, notice: (text: string) => void = () => {}): Promise<TunnelView> {
-    const traffic = this.#newCounters();
+    let supervisor: TunnelSupervisor | null = null;
+    const traffic = this.#newCounters(() => supervisor?.url);
     const { tunnel, endpoint, unresolved } = await this.#opener.create(request, traffic, notice);
-    const view = this.#supervise(tunnel, endpoint, traffic);
+    supervisor = this.#supervise(tunnel, endpoint, traffic);
+    const view = supervisor;
     if (unresolved) this.reports.health(view)?.failed(unresolved, false);
     return view;
   }
@@ -226,8 +233,10 @@ export class TunnelManager {
     this.options.log.info({ url: supervisor.url }, 'tunnel deleted');
   }
 
-  #newCounters(): TrafficCounters {
-    return new TrafficCounters(this.traffic, this.options.requestLog);
+  /** @param url names the tunnel in the log of requests; undefined: it has no URL yet */
+  #newCounters(url: () => string | undefined): TrafficCounters {
+    const { requestLog = null } = this.options;
+    return new TrafficCounters(this.traffic, requestLog && (() => requestLog(() => url() ?? '')));
   }
 
   #supervise(tunnel: Tunnel, endpoint: Endpoint | null, traffic: TrafficCounters): TunnelSupervisor {
@@ -251,7 +260,6 @@ export class TunnelManager {
     };
     const supervisor = new TunnelSupervisor(tunnel, options, endpoint);
     this.#list.add(supervisor);
-    traffic.url = () => supervisor.url;
     this.reports.watch(tunnel, traffic);
     supervisor.start();
     return supervisor;

@@ -1,6 +1,6 @@
-import { domainToASCII } from 'node:url';
 import { z } from 'zod';
 import { messageOf } from '../../lib/errors.ts';
+import { canonicalHostname, isHostname, MAX_HOSTNAME } from '../../lib/network/hostname-grammar.ts';
 import { validationMessage } from '../../lib/validation-messages.ts';
 import { PolicyInput } from '../../traffic-policy/document.ts';
 import {
@@ -212,12 +212,6 @@ function isText(value: unknown): value is string {
   return typeof value === 'string';
 }
 
-/** Lower-case ASCII without the trailing dot; empty when there is no such form. */
-function canonicalHostname(host: string): string {
-  const ascii = /^[\x21-\x7e]*$/.test(host) ? host.toLowerCase() : domainToASCII(host);
-  return ascii.replace(/\.$/, '');
-}
-
 function urlProblem(input: string): string | null {
   if (!/^[a-z]+:\/\//i.test(input)) return null;
   const host = URL.canParse(input) ? new URL(input).hostname : '';
@@ -227,14 +221,11 @@ function urlProblem(input: string): string | null {
 function hostnameProblem(host: string): string | null {
   if (/^\d{1,5}$/.test(host)) return 'a port alone is no domain: for tcp, give host:port or no domain';
   if (host.startsWith('*')) return 'wildcards are not supported: a tunnel has one hostname';
-  if (host.length > 253) return 'a hostname has at most 253 characters';
-  const labels = host.split('.');
-  if (!labels.every((label) => /^(?!-)[a-z0-9-]{1,63}(?<!-)$/.test(label))) {
+  if (host.length > MAX_HOSTNAME) return `a hostname has at most ${MAX_HOSTNAME} characters`;
+  if (!isHostname(host, 'ends in a number')) {
     return 'not a hostname: labels have 1 to 63 letters, digits and inner hyphens, joined by dots';
   }
-  // No top-level domain is numeric, and some parsers read a name that ends in a number as an IP address.
-  if (/^(?:\d+|0x[0-9a-f]*)$/.test(labels.at(-1) ?? '')) return 'IP addresses are not supported: use a hostname';
-  return null;
+  return isHostname(host) ? null : 'IP addresses are not supported: use a hostname';
 }
 
 function portProblem(port: string | undefined): string | null {

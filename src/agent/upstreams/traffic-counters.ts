@@ -46,13 +46,10 @@ export class TrafficCounters {
 
   /** Whether a connector connects to the upstream on its own, so that the agent sees nothing of it. */
   isBypassed = false;
-  /** Names the tunnel in the log of requests. */
-  url: () => string = () => '';
-
-  /** @param requestLog called for every connection of HTTP; null: requests are not logged */
+  /** @param startLog called for every connection of HTTP; null: requests are not logged */
   constructor(
     private readonly totals = new TrafficTotals(),
-    private readonly requestLog: StartRequestLog | null = null,
+    private readonly startLog: (() => TrafficCapture) | null = null,
   ) {}
 
   /** What was counted; null when connections bypass the agent. */
@@ -69,7 +66,7 @@ export class TrafficCounters {
 
   /** Whether connections must not bypass the agent. */
   get isCaptured(): boolean {
-    return this.#capture !== null || this.requestLog !== null;
+    return this.#capture !== null || this.startLog !== null;
   }
 
   /** @param capture called for new connections, and for open ones with their next request; null: nothing is captured */
@@ -81,7 +78,7 @@ export class TrafficCounters {
     this.#connections++;
     if (!isHttp) this.#countRequest();
     let capture = isHttp && this.#capture ? this.#capture() : null;
-    const logged = isHttp && this.requestLog ? this.requestLog(() => this.url()) : null;
+    const logged = isHttp && this.startLog ? this.startLog() : null;
     // A request begins at the start, or after the response to the one before; bodies and upgraded connections follow.
     let mayBegin = isHttp;
     return {

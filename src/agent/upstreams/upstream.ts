@@ -1,7 +1,7 @@
 import { isIP, isIPv4, isIPv6 } from 'node:net';
 import { posix } from 'node:path';
-import { domainToASCII } from 'node:url';
 import { MAX_SOCKET_PATH } from '../../lib/files/runtime-folder.ts';
+import { canonicalHostname, hostnameFlaws, isHostname } from '../../lib/network/hostname-grammar.ts';
 import { canonicalIpv6, hostPort, isUnspecified } from '../../lib/network/ip-address.ts';
 
 export interface TcpUpstream {
@@ -27,7 +27,6 @@ export class UpstreamFormatError extends Error {
   }
 }
 
-const LABEL = /^(?![-])[a-z0-9_-]{1,63}(?<!-)$/;
 const DEFAULT_PORTS = { http: 80, https: 443 } as const;
 
 /**
@@ -131,15 +130,14 @@ function parseIpv6(text: string): string {
 function parseName(text: string): string {
   if (text === '') throw new UpstreamFormatError('the host is missing');
   const isAscii = /^[\x21-\x7e]+$/.test(text);
-  const name = (isAscii ? text.toLowerCase() : domainToASCII(text)).replace(/\.$/, '');
+  const name = canonicalHostname(text);
   if (isAscii && isIPv4(name)) return name;
-  const labels = name.split('.');
   // Resolvers read 127.1, 0x7f.1 and 2130706433 as addresses, and URL parsers read digits of other scripts. People who
   // read the list of tunnels do not.
-  if (/^(?:\d+|0x[0-9a-f]*)$/.test(labels.at(-1) ?? '')) {
+  if (hostnameFlaws(name).includes('ends in a number')) {
     throw new UpstreamFormatError('an IPv4 address must have four decimal numbers without leading zeros');
   }
-  if (name.length > 253 || !labels.every((label) => LABEL.test(label))) {
+  if (!isHostname(name, 'underscore')) {
     throw new UpstreamFormatError('the host is neither a name nor an IP address');
   }
   return name;

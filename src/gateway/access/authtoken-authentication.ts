@@ -1,6 +1,7 @@
 import type { RpcError } from '../../agent-protocol/rpc.ts';
 import { parseToken } from '../../lib/ids.ts';
 import type { Refusal } from '../../management/resources/refusal.ts';
+import type { GatewayContext } from '../context/gateway-context.ts';
 import type { SiteNameGrants } from '../devices/site-name-grants.ts';
 import type { Credential } from '../endpoints/endpoint-owner.ts';
 import type { AgentAccess } from '../sessions/agent-link.ts';
@@ -12,17 +13,17 @@ import { type AuthtokenAcl, AuthtokenCredential, INACTIVE_OWNER, rpcError } from
 
 export class AuthtokenAuthentication implements AgentAccess {
   constructor(
-    private readonly store: Pick<Store, 'credentials' | 'botUsers' | 'database' | 'devices'>,
+    private readonly context: Pick<GatewayContext, 'store' | 'catchUp'>,
     private readonly acl: AuthtokenAcl,
     private readonly names: Pick<SiteNameGrants, 'judge' | 'keep'>,
     private readonly isRefused: (remoteAddress: string) => boolean,
   ) {}
 
   async authenticate(authtoken: string, remoteAddress: string): Promise<Credential> {
-    let answer = credentialOf(authtoken, this.store);
+    let answer = credentialOf(authtoken, this.context.store);
     if ('code' in answer) {
-      await this.store.database.catchUp();
-      answer = credentialOf(authtoken, this.store);
+      await this.context.catchUp();
+      answer = credentialOf(authtoken, this.context.store);
     }
     if ('code' in answer) throw this.#refusalOf(authtoken, answer);
     if (this.isRefused(remoteAddress)) {
@@ -34,7 +35,7 @@ export class AuthtokenAuthentication implements AgentAccess {
   /** The secret of a deleted authtoken is unknown: only the log learns whose it was. */
   #refusalOf(authtoken: string, refusal: Refusal): RpcError {
     const parts = parseToken(authtoken);
-    const device = parts && this.store.devices.byFormerCredential(`cr_${parts.ksuid}`);
+    const device = parts && this.context.store.devices.byFormerCredential(`cr_${parts.ksuid}`);
     return device ? new FormerDeviceRefused(rpcError(refusal), device) : rpcError(refusal);
   }
 }

@@ -1,28 +1,23 @@
-import type { Log } from '../../lib/log/log.ts';
 import type { PortRange } from '../../lib/network/port-range.ts';
 import type { ReadableResource, Ref } from '../../management/resources/resource.ts';
 import type { PolicyPorts } from '../../traffic-policy/ports.ts';
 import type { OnlineCloudEndpoints } from '../cloud-endpoints/online-cloud-endpoints.ts';
+import type { GatewayContext } from '../context/gateway-context.ts';
 import type { DeviceSightings } from '../devices/device-sightings.ts';
 import type { GatewayPlace } from '../devices/gateway-place.ts';
-import type { DomainSettings } from '../endpoints/domain-names.ts';
 import type { AddressSettings } from '../endpoints/endpoint-address.ts';
 import type { LiveView } from '../endpoints/live-view.ts';
-import type { Store } from '../store/store.ts';
 
-export interface ApiContext {
-  store: Store;
+export interface ApiContext extends Pick<GatewayContext, 'store' | 'domains' | 'catchUp' | 'log'> {
+  addresses: AddressSettings;
   live: LiveView;
   sightings: Pick<DeviceSightings, 'latest'>;
   links: Links;
-  log: Log;
   /** Called when a domain may need a certificate, or no longer needs one. */
   wakeCertificateRenewal: () => void;
   ipPolicies: PolicyPorts['ipPolicies'];
   /** Left out: policies are not compared with what is there. */
   policyKnowledge?: PolicyPorts['knowledge'];
-  domains: DomainSettings;
-  addresses: AddressSettings;
   /** Of tcp endpoints; null: there are none. */
   tcpPorts: PortRange | null;
   cloudEndpoints: Pick<OnlineCloudEndpoints, 'settled' | 'isLeased'>;

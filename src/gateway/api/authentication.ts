@@ -7,6 +7,8 @@ import { clientNetwork } from '../../lib/network/ip-address.ts';
 import { backoffCeiling } from '../../lib/time/backoff.ts';
 import type { Clock } from '../../lib/time/clock.ts';
 import type { IpRestrictionType } from '../../management/resources/ip-policy.ts';
+import type { GatewayContext } from '../context/gateway-context.ts';
+import type { FailedAttemptSettings } from '../context/gateway-options.ts';
 import type { Store } from '../store/store.ts';
 import { secretMatches } from '../store/tokens.ts';
 import type { Handler } from './handler.ts';
@@ -14,7 +16,7 @@ import { refuse } from './request.ts';
 
 /** Requires a valid API key, or the session of a browser that signed in; stores the key's id in `res.locals`. */
 export function requireApiKey(
-  store: Store,
+  { store, catchUp }: Pick<GatewayContext, 'store' | 'catchUp'>,
   attempts: FailedAttempts,
   holderOf: (req: IncomingMessage) => string | null,
   isRefused: RefusesAddress,
@@ -25,7 +27,7 @@ export function requireApiKey(
     let result = holder ?? identify(store, authorization);
     if (typeof result !== 'string' && authorization !== undefined) {
       // A command beside another gateway uses the key that it has just made.
-      await store.database.catchUp();
+      await catchUp();
       result = identify(store, authorization);
     }
     if (typeof result !== 'string') return refuseSlowly(attempts, result, req.ip);
@@ -93,16 +95,6 @@ function notForAgents(): ApiError {
 
 function unknownKey(): ApiError {
   return refuse(403, 203, 'unknown API key: it does not exist, was deleted, or its bot user is not active');
-}
-
-/** When responses to failed authentications are delayed. */
-export interface FailedAttemptSettings {
-  /** Failures of one client within the window that are answered without delay. */
-  free: number;
-  windowMs: number;
-  /** Delay of the first failure after those; it doubles with each further failure. */
-  delayMs: number;
-  maxDelayMs: number;
 }
 
 /** Clients tracked at once. An attacker with more addresses is not delayed. */

@@ -45,7 +45,7 @@ export function enrolmentRouter(
     // The code may have been made at another gateway a moment ago.
     const again = async (error: unknown) => {
       if (!(error instanceof EnrolmentError && error.code === 'ERR_GATEWAY_CODE_UNKNOWN')) throw error;
-      await store.database.catchUp();
+      await context.catchUp();
       return enrol();
     };
     const { answer, isRepeated } = await enrol().catch(again).catch(slowDown(ip));

@@ -6,18 +6,16 @@ import { answerErrors } from '../../lib/http/api-middleware.ts';
 import { answerUnconditionally, endJsonWithNewline } from '../../lib/http/express-app.ts';
 import { OneTimeCodes } from '../../lib/http/one-time-code.ts';
 import type { Log } from '../../lib/log/log.ts';
-import { type Clock, systemClock } from '../../lib/time/clock.ts';
-import type { RateLimit } from '../../lib/time/token-bucket.ts';
 import { openApiDocument } from '../../management/openapi.ts';
 import type { Condition } from '../conditions/conditions.ts';
-import { apiHost, type DomainSettings } from '../endpoints/domain-names.ts';
-import type { EdgeCounters } from '../metrics/edge-counters.ts';
+import type { GatewayContext } from '../context/gateway-context.ts';
+import type { ApiLimits } from '../context/gateway-options.ts';
+import { apiHost } from '../endpoints/domain-names.ts';
 import type { PeopleProvider } from '../sign-in/people-provider.ts';
-import type { Activity } from '../store/events.ts';
 import { DatabaseAway, DatabaseBusy, DatabaseUnwritable } from '../store/sql/database-problems.ts';
 import { agentShareLinksRouter } from './agent-share-links-router.ts';
 import { type ApiContext, createLinks } from './api-context.ts';
-import { type FailedAttemptSettings, FailedAttempts, type RefusesAddress, requireApiKey } from './authentication.ts';
+import { FailedAttempts, type RefusesAddress, requireApiKey } from './authentication.ts';
 import { DashboardFeed } from './dashboard/dashboard-feed.ts';
 import { dashboardRouter } from './dashboard/dashboard-router.ts';
 import { DashboardSessions } from './dashboard/dashboard-sessions.ts';
@@ -31,31 +29,25 @@ import { type BodyLimits, jsonObjectBody } from './json-object-body.ts';
 import { badRequest, queryOf, readFilters, refuse } from './request.ts';
 import { createRouters, unsupportedKinds } from './routes.ts';
 
-export interface ManagementApiSettings {
+export interface ManagementApiSettings extends ApiLimits {
   /** The origin at which clients reach the API, without a path; every `uri` starts with it. */
   baseUrl: string;
   /** Version of this program, for the OpenAPI document. */
   version: string;
-  domains: DomainSettings;
-  /** null: no limit. */
-  rateLimit: RateLimit | null;
-  failedAttempts: FailedAttemptSettings;
-  body: BodyLimits;
 }
 
 /** Limits that no well-behaved client reaches. */
-export const DEFAULT_LIMITS: Pick<ManagementApiSettings, 'rateLimit' | 'failedAttempts' | 'body'> = {
+export const DEFAULT_LIMITS: ApiLimits = {
   rateLimit: null,
   failedAttempts: { free: 10, windowMs: 60_000, delayMs: 250, maxDelayMs: 5_000 },
   body: { maxBytes: 1024 * 1024, timeoutMs: 30_000 },
 };
 
-export interface ManagementApiDependencies extends Omit<ApiContext, 'links' | 'domains'> {
-  counters: EdgeCounters;
+export interface ManagementApiDependencies
+  extends Omit<ApiContext, 'links'>,
+    Pick<GatewayContext, 'counters' | 'activity' | 'clock'> {
   people: PeopleProvider;
   isRefused: RefusesAddress;
-  clock?: Clock;
-  activity: Activity;
   conditions: () => Promise<readonly Condition[]>;
   /** How old what is answered may be, as the shared database cannot be asked; null, or left out: it is current. */
   staleSeconds?: () => number | null;
@@ -67,17 +59,18 @@ export interface ManagementApiDependencies extends Omit<ApiContext, 'links' | 'd
 
 /** The management API. Each route runs its own checks, so that unknown paths answer 404 before authentication. */
 export function createManagementApi(dependencies: ManagementApiDependencies, settings: ManagementApiSettings): Express {
-  const { clock = systemClock, counters, people, isRefused, activity, conditions, metricsOf, ...others } = dependencies;
+  const { clock, counters, people, isRefused, activity, conditions, metricsOf, ...others } = dependencies;
   const { signInCodes = new OneTimeCodes(), staleSeconds, ...rest } = others;
   const { store, live, log } = rest;
-  const { baseUrl, domains, version } = settings;
-  const context: ApiContext = { ...rest, links: createLinks(baseUrl), domains };
+  const { baseUrl, version } = settings;
+  const { domains } = rest;
+  const context: ApiContext = { ...rest, links: createLinks(baseUrl) };
   const attempts = new FailedAttempts(settings.failedAttempts, clock);
   const sessions = new DashboardSessions(store, people, signInCodes, isRefused, clock);
   const keyFor = (purpose: string) => store.box.keyFor(purpose);
   const personSignIn = new PersonSignIn(people, keyFor, apiHost(domains.baseDomain));
   const guards = createGuards(
-    requireApiKey(store, attempts, (req) => sessions.holderOf(req), isRefused),
+    requireApiKey(context, attempts, (req) => sessions.holderOf(req), isRefused),
     clock,
     settings,
   );

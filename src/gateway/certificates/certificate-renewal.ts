@@ -1,9 +1,6 @@
-import type { Log } from '../../lib/log/log.ts';
-import type { Clock } from '../../lib/time/clock.ts';
 import { withDeadline } from '../../lib/time/deadline.ts';
+import type { GatewayContext } from '../context/gateway-context.ts';
 import type { CertificatePolicy, ManagedDomainRow } from '../store/domains.ts';
-import type { Activity } from '../store/events.ts';
-import type { Store } from '../store/store.ts';
 import { readKeyPair } from './certificate-upload.ts';
 import { type CertificateIssuer, type IssuedCertificate, IssueError } from './issuing/certificate-issuer.ts';
 import { isPlausible } from './local-ca/certificate-validity.ts';
@@ -22,18 +19,6 @@ export interface ManagedTable<Row extends ManagedDomainRow> {
   update(row: Row): void;
 }
 
-interface CertificateRenewalDependencies<Row extends ManagedDomainRow> {
-  store: Store;
-  domains: ManagedTable<Row>;
-  issuer: CertificateIssuer;
-  clock: Clock;
-  log: Log;
-  /** Omitted: nobody is told what becomes of orders. */
-  activity?: Activity;
-  /** Milliseconds since the Unix epoch; the clock that the store was opened with. */
-  wallClock?: () => number;
-}
-
 /** Obtains and renews certificates. All state is in the store (`due_at`, `job`): a restart continues where it stopped. */
 export class CertificateRenewal<Row extends ManagedDomainRow> {
   readonly #running = new Map<string, { row: Row; abort: AbortController; done: Promise<void> }>();
@@ -43,7 +28,13 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
   /** Offset of the wall clock from the monotonic clock; null before the first check. */
   #ahead: number | null = null;
 
-  constructor(private readonly dependencies: CertificateRenewalDependencies<Row>) {}
+  /** @param wallClock milliseconds since the Unix epoch; the clock that the store was opened with */
+  constructor(
+    private readonly context: Pick<GatewayContext, 'store' | 'activity' | 'clock' | 'log'>,
+    private readonly domains: ManagedTable<Row>,
+    private readonly issuer: CertificateIssuer,
+    private readonly wallClock = Date.now,
+  ) {}
 
   start(): void {
     this.#loop ??= this.#run();
@@ -70,7 +61,7 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
         this.#cancelUnwanted();
         this.#startDue();
       } catch (error) {
-        this.dependencies.log.error({ err: error }, 'certificate check failed');
+        this.context.log.error({ err: error }, 'certificate check failed');
       }
       await this.#sleep(this.#nap.signal);
     }
@@ -78,7 +69,7 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
 
   async #sleep(signal: AbortSignal): Promise<void> {
     try {
-      await this.dependencies.clock.sleep(CHECK_INTERVAL_MS, signal);
+      await this.context.clock.sleep(CHECK_INTERVAL_MS, signal);
     } catch (error) {
       if (!signal.aborted) throw error;
     }
@@ -86,15 +77,16 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
 
   /** A clock that was ahead, in this process or an earlier one, has left dates that are years away now. */
   async #handleClockSetBack(): Promise<void> {
-    const now = this.#wallClock();
-    const ahead = now - this.dependencies.clock.now();
+    const now = this.wallClock();
+    const ahead = now - this.context.clock.now();
     if (!isPlausible(now)) return;
     if (this.#ahead === null || ahead < this.#ahead - CHECK_INTERVAL_MS) await this.#resetFutureDates(now);
     this.#ahead = ahead;
   }
 
   async #resetFutureDates(now: number): Promise<void> {
-    const { store, domains, issuer, log } = this.dependencies;
+    const { store, log } = this.context;
+    const { domains, issuer } = this;
     const corrected = (row: Row) => {
       const certificate = row.certificate_id === null ? null : store.tlsCertificates.get(row.certificate_id);
       return afterSetBack(row, now, issuer.usesOurClock ? (certificate?.facts.not_before ?? null) : null);
@@ -112,12 +104,13 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
 
   #cancelUnwanted(): void {
     for (const [id, { row, abort }] of this.#running) {
-      if (!isSameOrder(this.dependencies.domains.get(id), row)) abort.abort();
+      if (!isSameOrder(this.domains.get(id), row)) abort.abort();
     }
   }
 
   #startDue(): void {
-    const { store, domains } = this.dependencies;
+    const { store } = this.context;
+    const { domains } = this;
     // Running orders are still due, and may fill the query's limit.
     const due = domains.due(store.now(), MAX_RUNNING + this.#running.size);
     for (const { id } of due) {
@@ -127,7 +120,8 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
   }
 
   #startOne(id: string): void {
-    const { log, domains } = this.dependencies;
+    const { log } = this.context;
+    const { domains } = this;
     const row = domains.get(id);
     if (!row?.policy) return;
     const abort = new AbortController();
@@ -153,7 +147,7 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
     try {
       signal.throwIfAborted();
       const request = { domain: row.domain, privateKeyType: policy.private_key_type };
-      const order = unlessAborted(this.dependencies.issuer.issue(request, signal), signal);
+      const order = unlessAborted(this.issuer.issue(request, signal), signal);
       await this.#succeed(row, await withDeadline(order, 'issuing the certificate', ISSUE_TIMEOUT_MS));
     } catch (error) {
       if (!signal.aborted) await this.#fail(row, error);
@@ -162,13 +156,13 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
 
   /** Records the job before it is ordered: a certificate that cannot be stored would be ordered again. */
   async #begin(found: Row): Promise<Row> {
-    const job = found.job ?? freshJob(this.dependencies.store.now());
+    const job = found.job ?? freshJob(this.context.store.now());
     await this.#change(found, (row) => ({ ...row, job }));
     return { ...found, job };
   }
 
   async #succeed(ordered: Row, issued: IssuedCertificate): Promise<void> {
-    const { store, log, activity } = this.dependencies;
+    const { store, log, activity } = this.context;
     const { leaf, key } = readKeyPair(issued.certificatePem, issued.privateKeyPem);
     // Loaded on first use: its library takes 7 MB of memory.
     const { certificateFacts } = await import('./certificate-facts.ts');
@@ -180,21 +174,21 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
       const common = { id, created_at: now, description: null, metadata: null, issued_at: now };
       const certificate_pem = issued.certificatePem;
       store.tlsCertificates.insertWithKey({ ...common, certificate_pem, facts }, issued.privateKeyPem);
-      return { ...row, certificate_id: id, renews_at, job: null, due_at: renewalDue(renews_at, this.#wallClock()) };
+      return { ...row, certificate_id: id, renews_at, job: null, due_at: renewalDue(renews_at, this.wallClock()) };
     });
     if (!stored) return;
     const { domain, certificate_id } = ordered;
     log.info({ domain, renews_at }, 'certificate issued');
-    activity?.note('certificate_issued.v0', () => ({ domain, renewal: certificate_id !== null, renews_at }));
+    activity.note('certificate_issued.v0', () => ({ domain, renewal: certificate_id !== null, renews_at }));
   }
 
   async #fail(ordered: Row, error: unknown): Promise<void> {
-    const { log, store, activity } = this.dependencies;
+    const { log, store, activity } = this.context;
     const known = error instanceof IssueError ? error : internalError(error);
     let retries_at: string | null = null;
     const stored = await this.#change(ordered, (row) => {
       if (!row.job) return row;
-      const job = failedJob(row.job, known, this.#wallClock());
+      const job = failedJob(row.job, known, this.wallClock());
       retries_at = job.retries_at;
       return { ...row, job, due_at: retries_at };
     });
@@ -205,12 +199,13 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
     const expires_at = current?.facts.not_after ?? null;
     log.warn({ err: error, domain, error_code: known.code, retries_at, expires_at }, 'certificate not issued');
     const { code: error_code, message: msg } = known;
-    activity?.note('certificate_failed.v0', () => ({ domain, error_code, msg, retries_at, expires_at }));
+    activity.note('certificate_failed.v0', () => ({ domain, error_code, msg, retries_at, expires_at }));
   }
 
   /** Writes the outcome of an order; returns false when the domain has changed meanwhile. */
   #change(ordered: Row, next: (row: Row) => Row): Promise<boolean> {
-    const { domains, store } = this.dependencies;
+    const { store } = this.context;
+    const { domains } = this;
     return store.database.write(() => {
       const row = domains.get(ordered.id);
       if (!row || !isSameOrder(row, ordered)) return false;
@@ -219,10 +214,6 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
       if (row.certificate_id !== changed.certificate_id) store.tlsCertificates.discardManaged(row.certificate_id);
       return true;
     });
-  }
-
-  #wallClock(): number {
-    return this.dependencies.wallClock?.() ?? Date.now();
   }
 }
 

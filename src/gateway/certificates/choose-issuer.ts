@@ -1,8 +1,7 @@
 import { join } from 'node:path';
-import { systemClock } from '../../lib/time/clock.ts';
 import type { AcmeSettings } from '../../settings/certificate-settings.ts';
-import { type DomainSettings, dnsTargets } from '../endpoints/domain-names.ts';
-import type { Store } from '../store/store.ts';
+import type { GatewayContext } from '../context/gateway-context.ts';
+import { dnsTargets } from '../endpoints/domain-names.ts';
 import type { Challenges } from './challenges/challenges.ts';
 import { ownTargets } from './gateway-names.ts';
 import {
@@ -13,42 +12,38 @@ import {
 } from './issuing/certificate-issuer.ts';
 import type { LocalCa } from './local-ca/local-ca.ts';
 
-export interface IssuerParts {
-  ca: LocalCa;
-  store: Store;
-  domains: DomainSettings;
-  challenges: Challenges;
-  dataDir: string;
-}
+type IssuerContext = Pick<GatewayContext, 'options' | 'store' | 'domains' | 'clock'>;
 
-export function chooseIssuer(acme: AcmeSettings | null, parts: IssuerParts): CertificateIssuer {
-  if (acme === null) return new LocalCaIssuer(parts.ca);
+export function chooseIssuer(context: IssuerContext, ca: LocalCa, challenges: Challenges): CertificateIssuer {
+  const { acme = null } = context.options;
+  if (acme === null) return new LocalCaIssuer(ca);
   let issuer: Promise<CertificateIssuer> | null = null;
   return {
     usesOurClock: false,
     async issue(request, signal) {
       // Loaded with the first order: many gateways never place one.
-      issuer ??= acmeIssuer(acme, parts);
+      issuer ??= acmeIssuer(acme, context, challenges);
       return (await issuer).issue(request, signal);
     },
   };
 }
 
-async function acmeIssuer(settings: AcmeSettings, { store, domains, challenges, dataDir }: IssuerParts) {
+async function acmeIssuer(settings: AcmeSettings, context: IssuerContext, challenges: Challenges) {
+  const { options, store, domains, clock } = context;
   const [{ AcmeAccountKey, AcmeCa }, { AcmeIssuer }] = await Promise.all([
     import('./acme/acme-account.ts'),
     import('./acme/acme-issuer.ts'),
   ]);
   const shared = store.database.isReplica ? store.database : null;
-  const key = new AcmeAccountKey(join(dataDir, 'gateway', 'acme-account.key'), store.box, shared);
-  const options = {
+  const key = new AcmeAccountKey(join(options.dataDir, 'gateway', 'acme-account.key'), store.box, shared);
+  const order = {
     ca: new AcmeCa(settings, key),
     targets: (domain: string) => ownTargets(domain, domains) ?? dnsTargets(domain, store.account, domains),
     trust: settings.trust,
     plainChallenges: ['http-01', 'tls-alpn-01'] as const,
     dnsServers: settings.resolvers,
   };
-  return new AcmeIssuer(options, { ...challenges, clock: systemClock });
+  return new AcmeIssuer(order, { ...challenges, clock });
 }
 
 /** Issues certificates with the gateway's own CA, without checking DNS. Only clients that trust this CA accept them. */

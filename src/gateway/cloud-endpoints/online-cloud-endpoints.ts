@@ -1,24 +1,10 @@
 import { messageOf } from '../../lib/errors.ts';
-import type { Log } from '../../lib/log/log.ts';
-import type { AddressSettings } from '../endpoints/endpoint-address.ts';
+import type { GatewayContext } from '../context/gateway-context.ts';
 import type { EndpointPolicies } from '../endpoints/endpoint-policies.ts';
-import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
 import type { LiveEndpoint } from '../endpoints/live-view.ts';
 import type { PortOpener } from '../endpoints/tcp-port-allocator.ts';
 import type { CloudEndpointRow } from '../store/cloud-endpoints.ts';
-import type { Store } from '../store/store.ts';
 import { CloudEndpoint, NOT_READY } from './cloud-endpoint.ts';
-
-interface OnlineCloudEndpointsOptions {
-  store: Pick<Store, 'database' | 'cloudEndpoints'>;
-  endpoints: EndpointRegistry;
-  policies: EndpointPolicies;
-  /** The gateway's ports; those that it is free to choose are known when it listens. */
-  ports: AddressSettings['ports'];
-  /** Whether an agent has an address at any gateway of a cluster, in this transaction; null: this gateway is the only one. */
-  isLeased: ((place: string) => boolean) | null;
-  log: Log;
-}
 
 /** Whether its clients come to a port of its own, where they need no name. */
 const hasOwnPort = ({ protocol, internal }: CloudEndpoint): boolean => protocol === 'tcp' && !internal;
@@ -41,8 +27,15 @@ export class OnlineCloudEndpoints {
   /** Policies are compiled one after another, so that the last change of a row is the last to take effect. */
   #settled: Promise<void> = Promise.resolve();
 
-  constructor(private readonly options: OnlineCloudEndpointsOptions) {
-    const { database, cloudEndpoints } = options.store;
+  constructor(
+    private readonly context: Pick<GatewayContext, 'store' | 'endpoints' | 'addresses' | 'log'>,
+    private readonly own: {
+      policies: EndpointPolicies;
+      /** Whether an agent has an address at any gateway of a cluster, in this transaction; null: this gateway is the only one. */
+      isLeased: ((place: string) => boolean) | null;
+    },
+  ) {
+    const { database, cloudEndpoints } = context.store;
     cloudEndpoints.takeTouched();
     for (const row of cloudEndpoints.where('id > ?', [''])) this.#put(row.id, row);
     database.onCommit(() => {
@@ -71,7 +64,7 @@ export class OnlineCloudEndpoints {
 
   /** Whether an agent of a cluster has an address, or is about to. Ask in a transaction. */
   isLeased(place: string): boolean {
-    return this.options.isLeased?.(place) === true;
+    return this.own.isLeased?.(place) === true;
   }
 
   views(): LiveEndpoint[] {
@@ -79,7 +72,8 @@ export class OnlineCloudEndpoints {
   }
 
   #put(id: string, row: CloudEndpointRow | null): void {
-    const { endpoints, ports } = this.options;
+    const { endpoints, addresses } = this.context;
+    const { ports } = addresses;
     let endpoint = this.#online.get(id);
     if (endpoint && endpoint.row.place !== row?.place) {
       this.#online.delete(id);
@@ -107,7 +101,7 @@ export class OnlineCloudEndpoints {
 
   async #listen(endpoint: CloudEndpoint): Promise<void> {
     const { id, port } = endpoint;
-    const { log } = this.options;
+    const { log } = this.context;
     this.#opened.add(endpoint);
     try {
       if (this.#opener === null) throw new Error('tcp endpoints are disabled: GATEWAY_TCP_PORTS is off');
@@ -122,7 +116,8 @@ export class OnlineCloudEndpoints {
   }
 
   async #compile(endpoint: CloudEndpoint, { id, traffic_policy: text }: CloudEndpointRow): Promise<void> {
-    const { policies, log } = this.options;
+    const { log } = this.context;
+    const { policies } = this.own;
     const { protocol, internal, host } = endpoint;
     // Counters stay when the gateway gets other ports.
     const url = internal || protocol === 'tcp' ? endpoint.url : `${protocol}://${host}`;

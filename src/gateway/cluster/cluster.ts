@@ -1,8 +1,10 @@
+import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
 import { ApiError, messageOf } from '../../lib/errors.ts';
-import type { Log } from '../../lib/log/log.ts';
 import { DeadlineExceeded, withDeadline } from '../../lib/time/deadline.ts';
+import type { GatewayContext } from '../context/gateway-context.ts';
+import type { Periods } from '../context/gateway-options.ts';
 import { RelayTickets } from '../edge/relays/relay-tickets.ts';
 import { Relays, type RelaysOptions } from '../edge/relays/relays.ts';
 import {
@@ -12,30 +14,20 @@ import {
   type Labels,
   matchesSelector,
 } from '../endpoints/endpoint.ts';
-import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
 import type { LiveEndpoint, LiveTunnel, LiveView, Revocation } from '../endpoints/live-view.ts';
 import type { PortOpener } from '../endpoints/tcp-port-allocator.ts';
 import { noteOthers, type OtherGateways, readOthers } from '../store/shared/copy-files.ts';
 import type { Node } from '../store/shared/postgres.ts';
 import type { SharedWrites } from '../store/shared/shared-writes.ts';
 import { DatabaseAway } from '../store/sql/database-problems.ts';
-import type { Store } from '../store/store.ts';
 import { AddressLeases, type OnlineHere } from './address-leases.ts';
 import { ClusterLive, CountedByOthers, forgetCommands, nodesWithCommands } from './cluster-live.ts';
-import { Nodes, type Periods, placeOf } from './nodes.ts';
+import { Nodes, PERIODS, placeOf } from './nodes.ts';
 import { type OnlineRow, OnlineRows } from './online-rows.ts';
 import { Primary } from './primary.ts';
 import { type ElsewhereOptions, RelayedPorts, ServedElsewhere } from './served-elsewhere.ts';
 
-interface ClusterOptions {
-  store: Store;
-  shared: Pick<SharedWrites, 'node' | 'applied' | 'postgres' | 'refresh' | 'away'>;
-  endpoints: EndpointRegistry;
-  periods: Periods;
-  /** Where it notes which others there are. */
-  folder: string;
-  log: Log;
-}
+type Shared = Pick<SharedWrites, 'node' | 'applied' | 'postgres' | 'refresh' | 'away'>;
 
 type RelaysHere = Pick<ElsewhereOptions, 'edgeAt' | 'isService'> &
   Pick<RelaysOptions, 'authority' | 'isOurs' | 'commonName'>;
@@ -85,12 +77,20 @@ export class Cluster {
   /** Authtokens of devices that are marked as online without a session, with the number of looks that have found them so. */
   #withoutSession = new Map<string, number>();
 
-  constructor(private readonly options: ClusterOptions) {
-    const { store, shared, log } = options;
+  readonly #periods: Periods;
+  /** Where it notes which others there are. */
+  readonly #folder: string;
+
+  constructor(
+    private readonly context: Pick<GatewayContext, 'options' | 'store' | 'endpoints' | 'log'>,
+    private readonly shared: Shared,
+  ) {
+    const { options, store, log } = context;
     const { database, cloudEndpoints } = store;
-    database.catchUp = () => this.#catchUp();
-    this.nodes = new Nodes(shared.node, options.periods);
-    this.#others = readOthers(options.folder, options.log);
+    this.#periods = options.periods ?? PERIODS;
+    this.#folder = join(options.dataDir, 'gateway');
+    this.nodes = new Nodes(shared.node, this.#periods);
+    this.#others = readOthers(this.#folder, log);
     this.rows = new OnlineRows(database, shared.node, {
       change: (row, isThere) => {
         if (isThere) this.nodes.rowApplied(row.node);
@@ -110,7 +110,7 @@ export class Cluster {
 
   /** An endpoint that has gone from another node together with its session has lost its agent, which may come back anywhere. */
   #expectAgent({ place, node, view, protocol, taken, credential_id: credentialId }: OnlineRow, isThere: boolean): void {
-    const { endpoints } = this.options;
+    const { endpoints } = this.context;
     if (place === null) return;
     if (isThere) {
       if (!taken) endpoints.lost.found(place);
@@ -128,22 +128,20 @@ export class Cluster {
   }
 
   update(nodes: readonly Node[], askedAt: number): void {
-    const commanded = nodesWithCommands(this.options.store.database);
+    const commanded = nodesWithCommands(this.context.store.database);
     this.nodes.update(nodes, askedAt, [...this.rows.nodes(), ...commanded, this.primary.holder ?? this.nodes.self]);
     if (this.nodes.isDraining(this.nodes.self)) this.#sessions?.drain();
     const isThere = ({ id, alone }: Node) => !alone && id !== this.nodes.self && this.nodes.place(id) !== undefined;
     const others = nodes.filter(isThere).map(({ id, address }) => ({ id, address }));
     if (isDeepStrictEqual(others, this.#others)) return;
     this.#others = others;
-    const { folder, log } = this.options;
-    this.#noting = this.#noting.then(() => noteOthers(folder, others, log));
+    this.#noting = this.#noting.then(() => noteOthers(this.#folder, others, this.context.log));
   }
 
   /** Waits before clients are served, when the database did not answer so far: another node may reach it. Limited in time. */
   async catchUpFirst(): Promise<void> {
-    const { shared } = this.options;
-    if (shared.away === null) return;
-    const caughtUp = withDeadline(shared.refresh(), 'catching up with the shared database', START_MS);
+    if (this.shared.away === null) return;
+    const caughtUp = withDeadline(this.shared.refresh(), 'catching up with the shared database', START_MS);
     await caughtUp.catch((error: unknown) => {
       // It goes on in the background.
       if (!(error instanceof DatabaseAway || error instanceof DeadlineExceeded)) throw error;
@@ -152,27 +150,28 @@ export class Cluster {
 
   /** What passes connections on to other nodes. @param here see {@link ServedElsewhere} and {@link Relays} */
   relays({ authority, isOurs, commonName, ...here }: RelaysHere): Relays {
-    const { store, endpoints, shared, log } = this.options;
+    const { store, endpoints, log } = this.context;
+    const { shared } = this;
     const { rows, nodes: known, primary } = this;
     const withLabels = (labels: Labels) => {
       const tunnel = this.withLabels(labels);
       return tunnel && 'node' in tunnel ? known.place(tunnel.node) : undefined;
     };
-    const { catchUp } = store.database;
+    const catchUp = () => this.catchUp();
     const nodes = new ServedElsewhere({ ...here, rows, nodes: known, endpoints, primary, withLabels, catchUp });
     const tickets = new RelayTickets(store.box.keyFor(RelayTickets.PURPOSE), shared.node, () => known.sharedTime);
-    const relays = new Relays({ tickets, nodes, authority, isOurs, commonName, log });
     const { postgres } = shared;
-    relays.accept.dial = () => postgres.dial();
+    const dial = () => postgres.dial();
+    const relays = new Relays({ tickets, nodes, authority, isOurs, commonName, dial, log });
     const open = () => relays.databases.open(this.#others.map(placeOf));
-    postgres.detourBy({ open, afterMs: this.options.periods.silentMs / DETOUR_PARTS });
+    postgres.detourBy({ open, afterMs: this.#periods.silentMs / DETOUR_PARTS });
     this.#counted = new CountedByOthers(known, relays);
     return relays;
   }
 
   /** The next labelled tunnel that matches, or one that does at another node. */
   withLabels(selector: Labels): LabeledUpstream | (LabelHolder & { node: string }) | undefined {
-    const { store, endpoints } = this.options;
+    const { store, endpoints } = this.context;
     const elsewhere = [...this.rows.labelled].flatMap(({ node, view, credential_id: id }) => {
       const { labels, startedAt } = view as LiveTunnel;
       if (!matchesSelector(labels ?? {}, selector)) return [];
@@ -186,7 +185,7 @@ export class Cluster {
 
   /** Opens the ports of tcp endpoints that are online at other nodes. */
   openPorts(opener: PortOpener): void {
-    this.#ports = new RelayedPorts(opener, this.options.log);
+    this.#ports = new RelayedPorts(opener, this.context.log);
     for (const row of this.rows.others) this.#ports.update(row, true);
   }
 
@@ -198,7 +197,7 @@ export class Cluster {
 
   /** Lets the DNS servers of all nodes answer challenges of orders that this one makes. */
   publishChallenges(name: string, values: readonly string[]): void {
-    const { store, log } = this.options;
+    const { store, log } = this.context;
     const fact = `${CHALLENGES} ${name}`;
     const write = () =>
       values.length > 0 ? store.database.setFact(fact, values.join('\n')) : store.database.forgetFact(fact);
@@ -209,13 +208,13 @@ export class Cluster {
 
   /** Orders of the primary node before this one are over. */
   #forgetChallenges(): void {
-    const { database } = this.options.store;
+    const { database } = this.context.store;
     const left = database.allValues('SELECT name FROM facts WHERE name LIKE ?', [`${CHALLENGES} %`]).flat() as string[];
     for (const fact of left) this.publishChallenges(fact.slice(CHALLENGES.length + 1), []);
   }
 
   challengesAt(name: string): readonly string[] {
-    return this.options.store.database.fact(`${CHALLENGES} ${name}`)?.split('\n') ?? [];
+    return this.context.store.database.fact(`${CHALLENGES} ${name}`)?.split('\n') ?? [];
   }
 
   /** What agents may know of the nodes. @param serverName of their connections */
@@ -238,7 +237,7 @@ export class Cluster {
 
   /** Tells the others what is online here, and acts on what they change. @returns what is online at all nodes */
   start(here: LiveView & OnlineHere, sessions: Sessions): LiveView {
-    const { store, endpoints, log } = this.options;
+    const { store, endpoints, log } = this.context;
     const changed = () => this.leases.syncSoon();
     for (const event of ['added', 'retired', 'removed'] as const) endpoints.on(event, changed);
     for (const event of ['added', 'removed'] as const) sessions.on(event, changed);
@@ -253,7 +252,7 @@ export class Cluster {
       });
     };
     check();
-    this.#timer = setInterval(check, Math.min(CHECK_MS, this.options.periods.marginMs / CHECKS));
+    this.#timer = setInterval(check, Math.min(CHECK_MS, this.#periods.marginMs / CHECKS));
     const { nodes, rows } = this;
     const appliedEverywhere = () => this.#appliedEverywhere();
     const counted = this.#counted;
@@ -290,7 +289,7 @@ export class Cluster {
   }
 
   /** Clients ask for names that have come online a moment ago, and for any others: the database is asked only so often. */
-  async #catchUp(): Promise<void> {
+  async catchUp(): Promise<void> {
     if (this.nodes.isCutOff) return;
     this.#nextCatchUp ??= this.#catchUpLater();
     await Promise.race([this.#nextCatchUp, delay(CATCH_UP_LIMIT_MS, undefined, { ref: false })]);
@@ -301,8 +300,8 @@ export class Cluster {
     await delay(Math.max(0, CATCH_UP_MS - (performance.now() - this.#caughtUpAt)), undefined, { ref: false });
     this.#nextCatchUp = null;
     this.#caughtUpAt = performance.now();
-    await this.options.shared.refresh().catch((err: unknown) => {
-      if (!(err instanceof DatabaseAway)) this.options.log.error({ err }, 'state of the cluster not checked');
+    await this.shared.refresh().catch((err: unknown) => {
+      if (!(err instanceof DatabaseAway)) this.context.log.error({ err }, 'state of the cluster not checked');
     });
   }
 
@@ -316,7 +315,7 @@ export class Cluster {
 
   /** Ends what nobody serves any more: rows of lost nodes, commands to them, and that devices are online. */
   async #forgetLost(): Promise<void> {
-    const { store, log } = this.options;
+    const { store, log } = this.context;
     const { database, devices } = store;
     const isGone = (node: string) => this.nodes.state(node) === 'gone';
     const rows = [...this.rows.others].filter(({ node }) => isGone(node));
@@ -340,7 +339,7 @@ export class Cluster {
   /** Authtokens of devices that count as online, but have had no session for some looks: their gateway was lost. */
   #devicesWithoutSession(): string[] {
     const looks = new Map<string, number>();
-    for (const credential of this.options.store.devices.credentialsOnline())
+    for (const credential of this.context.store.devices.credentialsOnline())
       if (!this.#hasSessionAnywhere(credential)) looks.set(credential, (this.#withoutSession.get(credential) ?? 0) + 1);
     this.#withoutSession = looks;
     return [...looks].flatMap(([credential, count]) => (count > LOOKS_WITHOUT_SESSION ? [credential] : []));
@@ -351,12 +350,13 @@ export class Cluster {
   }
 
   async #appliedEverywhere(): Promise<void> {
-    const { shared, periods, log } = this.options;
+    const { log } = this.context;
+    const { shared } = this;
     const { applied } = shared;
     // By what the database says now: a node may have started a moment ago. One that is silent may still serve its agents.
     const isBehind = ({ id, applied: other, silentSeconds }: Node) =>
-      id !== shared.node && other < applied && silentSeconds * 1000 < periods.expiredMs;
-    const isHeard = ({ silentSeconds }: Node) => silentSeconds * 1000 < periods.silentMs;
+      id !== shared.node && other < applied && silentSeconds * 1000 < this.#periods.expiredMs;
+    const isHeard = ({ silentSeconds }: Node) => silentSeconds * 1000 < this.#periods.silentMs;
     let behind: readonly Node[] = this.nodes.all.filter(({ id }) => id !== shared.node);
     for (let looks = 0; looks < LOOKS; looks += 1) {
       try {
@@ -375,11 +375,11 @@ export class Cluster {
   #revoke(here: LiveView, table: string, id: string): void {
     const revoked = this.#revocationOf(table, id);
     if (revoked === null) return;
-    here.revoke(revoked).catch((err: unknown) => this.options.log.error({ err }, 'revocation failed'));
+    here.revoke(revoked).catch((err: unknown) => this.context.log.error({ err }, 'revocation failed'));
   }
 
   #revocationOf(table: string, id: string): Revocation | null {
-    const { credentials, botUsers, devices, reservedDomains } = this.options.store;
+    const { credentials, botUsers, devices, reservedDomains } = this.context.store;
     if (table === 'credentials') return credentials.get(id) === null ? { credentialIds: [id] } : { narrowedId: id };
     if (table === 'bot_users') return botUsers.isActive(id) ? null : { credentialIds: credentials.idsOfOwner(id) };
     if (table === 'ip_restrictions' || table === 'ip_policy_rules') return {};

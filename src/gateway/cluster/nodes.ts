@@ -1,3 +1,4 @@
+import type { Periods } from '../context/gateway-options.ts';
 import type { NodePlace } from '../edge/relays/other-nodes.ts';
 import type { LiveGateway } from '../endpoints/live-view.ts';
 import type { Node } from '../store/shared/postgres.ts';
@@ -7,17 +8,6 @@ import type { Node } from '../store/shared/postgres.ts';
  * database. `gone`: it serves nothing any more.
  */
 export type NodeState = 'serving' | 'silent' | 'gone';
-
-export interface Periods {
-  /** How often a node says that it serves, in milliseconds. */
-  renewMs: number;
-  /** Without a word for so many milliseconds, a node's authtokens may take their names elsewhere. */
-  silentMs: number;
-  /** And for so many, others may: it has given them up by its own clock. */
-  expiredMs: number;
-  /** By how much a node gives its names up earlier: it may ask for its own state late. */
-  marginMs: number;
-}
 
 export const PERIODS: Periods = { renewMs: 2_000, silentMs: 10_000, expiredMs: 3_600_000, marginMs: 60_000 };
 

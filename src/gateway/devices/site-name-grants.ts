@@ -1,8 +1,8 @@
-import type { Log } from '../../lib/log/log.ts';
 import { Repeats } from '../../lib/log/repeats.ts';
 import { type BucketRate, TokenBuckets } from '../../lib/time/token-bucket.ts';
 import { isPermitted as isAllowedBy } from '../../management/resources/acl-rule.ts';
 import type { Refusal } from '../../management/resources/refusal.ts';
+import type { GatewayContext } from '../context/gateway-context.ts';
 import { coveringNames } from '../endpoints/domain-names.ts';
 import type { LiveEndpoint } from '../endpoints/live-view.ts';
 import { type DeviceRow, isOfRules } from '../store/devices.ts';
@@ -18,15 +18,6 @@ const KEPT: BucketRate = { burst: 10_000, perMs: 1_000 / 86_400_000 };
 /** The code for a name that the authtoken's rules do not allow. Agents take a name of their device instead. */
 const NOT_ALLOWED = 316;
 
-interface SiteNameGrantsDeps {
-  store: Store;
-  /** Whether an endpoint of another authtoken is online at exactly this name or wildcard. */
-  isOnlineElsewhere: (hostname: string, credentialId: string) => boolean;
-  /** Why nobody can bind a name; null when somebody can. */
-  refuseName: (hostname: string) => Refusal | null;
-  log: Log;
-}
-
 /**
  * Decides who may use names directly below sites of devices, such as `camera.sitea.example.com`. The first device that
  * asks for one gets it for good. A name that another authtoken has bound by its rules is never granted.
@@ -39,11 +30,17 @@ export class SiteNameGrants {
   readonly #kept: TokenBuckets;
 
   constructor(
-    private readonly deps: SiteNameGrantsDeps,
+    private readonly context: Pick<GatewayContext, 'store' | 'log'>,
+    private readonly own: {
+      /** Whether an endpoint of another authtoken is online at exactly this name or wildcard. */
+      isOnlineElsewhere: (hostname: string, credentialId: string) => boolean;
+      /** Why nobody can bind a name; null when somebody can. */
+      refuseName: (hostname: string) => Refusal | null;
+    },
     kept = KEPT,
   ) {
     this.#kept = new TokenBuckets(kept);
-    const { database, devices, siteNames } = deps.store;
+    const { database, devices, siteNames } = context.store;
     this.#deviceOf = database.untilCommit((credentialId) => devices.byCredential(credentialId));
     this.#isSite = database.untilCommit((domain) => siteNames.isSite(domain));
   }
@@ -64,7 +61,7 @@ export class SiteNameGrants {
   ): Refusal | 'grantable' | null {
     if (device === null || siteOf(hostname) !== device.site || hostname.startsWith('*.')) return null;
     if (isPermitted) return this.#refusalOfOwn(device, hostname);
-    if (this.deps.store.siteNames.isHeldBy(hostname, credentialId)) return null;
+    if (this.context.store.siteNames.isHeldBy(hostname, credentialId)) return null;
     return this.#refusalOf(device, credentialId, hostname) ?? 'grantable';
   }
 
@@ -73,7 +70,7 @@ export class SiteNameGrants {
    * @returns why a device cannot have it: another one was faster
    */
   async keep(credentialId: string, hostname: string, isPermitted: boolean): Promise<Refusal | null> {
-    const { store, log } = this.deps;
+    const { store, log } = this.context;
     const device = this.#deviceOf(credentialId);
     if (isPermitted) {
       if (device === null || !isOwnName(device, hostname)) await this.#keepForRules(credentialId, device, hostname);
@@ -95,7 +92,7 @@ export class SiteNameGrants {
   /** Rules that an operator has added to those of a device come before all others. */
   #refusalOfOwn(device: DeviceRow, hostname: string): Refusal | null {
     if (!isOwnName(device, hostname)) return null;
-    const { store } = this.deps;
+    const { store } = this.context;
     const credential = device.credential_id === null ? null : store.credentials.get(device.credential_id);
     if (credential === null || credential.acl.length === 0) return null;
     const added = addedRules(credential, device, '');
@@ -105,7 +102,8 @@ export class SiteNameGrants {
   }
 
   #refusalOf(device: DeviceRow, credentialId: string, hostname: string): Refusal | null {
-    const { store, isOnlineElsewhere, refuseName } = this.deps;
+    const { store } = this.context;
+    const { isOnlineElsewhere, refuseName } = this.own;
     const refuse = (why: string): Refusal => ({ code: NOT_ALLOWED, text: `${hostname} ${why}` });
     if (device.own_names_only) {
       return refuse(`is not allowed: this device only gets names that end in -${device.name}.${device.site}`);
@@ -130,7 +128,8 @@ export class SiteNameGrants {
 
   /** Keeps a name that rules allow from all devices, also while nobody uses it. A device that holds it loses it. */
   async #keepForRules(credentialId: string, device: DeviceRow | null, hostname: string): Promise<void> {
-    const { store, isOnlineElsewhere, log } = this.deps;
+    const { store, log } = this.context;
+    const { isOnlineElsewhere } = this.own;
     if (!this.#isBelowSite(hostname)) return;
     const known = store.siteNames.get(hostname);
     const isKept = known !== null && (isOfRules(known) || (device !== null && known.device_id === device.id));
@@ -154,7 +153,7 @@ export class SiteNameGrants {
   /** Whether a name, or a wildcard with a site below it, matters to devices. */
   #isBelowSite(hostname: string): boolean {
     const parent = siteOf(hostname);
-    return hostname.startsWith('*.') ? this.deps.store.siteNames.hasSiteAtOrBelow(parent) : this.#isSite(parent);
+    return hostname.startsWith('*.') ? this.context.store.siteNames.hasSiteAtOrBelow(parent) : this.#isSite(parent);
   }
 }
 

@@ -1,17 +1,16 @@
 import type { RequestListener } from 'node:http';
 import { createServer, type Server, type Socket } from 'node:net';
-import type { Log } from '../../lib/log/log.ts';
 import { Repeats } from '../../lib/log/repeats.ts';
-import { type HeldSocket, listen } from '../../lib/network/listen.ts';
+import { listen } from '../../lib/network/listen.ts';
 import { LoadBalancers } from '../../lib/network/load-balancers.ts';
 import { noteArrival } from '../../lib/time/loop-turn.ts';
 import { TokenBucket } from '../../lib/time/token-bucket.ts';
 import type { HttpChallenges, TlsAlpnChallenges } from '../certificates/challenges/challenges.ts';
 import type { DomainCertificates } from '../certificates/domain-certificates.ts';
 import type { LocalCa } from '../certificates/local-ca/local-ca.ts';
-import type { EndpointDirectory, GatewayEndpoint, RefusesClient } from '../endpoints/endpoint.ts';
+import type { EdgeContext } from '../context/gateway-context.ts';
+import type { GatewayEndpoint, RefusesClient } from '../endpoints/endpoint.ts';
 import { nameAt } from '../endpoints/endpoint-address.ts';
-import type { EdgeCounters } from '../metrics/edge-counters.ts';
 import { clientMemory } from './clients/client-memory.ts';
 import { HttpClients, type HttpClientsOptions } from './clients/http-clients.ts';
 import { ClientConnections, internalLookup } from './connections/connect-phase.ts';
@@ -33,7 +32,6 @@ import { Handshakes } from './tls/handshakes.ts';
 import { TLS_LIMITS, type TlsEdgeRouter, type TlsLimits, TlsMux, type TlsRouteParts } from './tls-mux.ts';
 
 export interface EdgeServerOptions {
-  endpoints: EndpointDirectory;
   ca: LocalCa;
   /** Certificates of reserved domains; all others come from the CA. */
   domainCertificates: Pick<DomainCertificates, 'pairFor'>;
@@ -53,18 +51,7 @@ export interface EdgeServerOptions {
   httpLimits?: Partial<HttpLimits> | undefined;
   /** Milliseconds in which an upstream must begin to answer; left out: five minutes. */
   responseTimeout?: number;
-  host: string;
-  /** 0 chooses any free port. */
-  httpPort: number;
-  httpsPort: number;
-  /** Sockets that a service manager holds; left out: none. */
-  held?: readonly HeldSocket[];
-  /** Called instead of telling the agent that a response of its upstream was refused. */
-  onRefusedAnswer?: ((forwardsTo: string, reason: string) => void) | undefined;
-  balancers: LoadBalancers | null;
   relays: Relays | null;
-  counters: EdgeCounters;
-  log: Log;
 }
 
 const MINUTE = 60_000;
@@ -100,11 +87,14 @@ export class EdgeServer {
     this.#streams.remove(endpoint);
   };
 
-  constructor(private readonly options: EdgeServerOptions) {
-    const { ca, domainCertificates: domains, domainOf, counters, log, relays } = options;
-    if (relays) counters.isLink = (connection) => relays.isLast(connection);
+  constructor(
+    private readonly context: EdgeContext,
+    private readonly options: EdgeServerOptions,
+  ) {
+    const { ca, domainCertificates: domains, domainOf, relays } = options;
+    const { endpoints, counters, log } = context;
     const limits: HttpLimits = { ...HTTP_LIMITS, ...options.httpLimits };
-    const internal = internalLookup(options);
+    const internal = internalLookup({ endpoints, relays });
     const connections = new ClientConnections(internal);
     const ownNames = {
       *[Symbol.iterator]() {
@@ -112,14 +102,9 @@ export class EdgeServer {
         yield options.agents.name;
       },
     };
-    this.#waiting = new WaitingClients({
-      lost: options.endpoints.lost,
-      places: Math.min(MAX_WAITING, Math.ceil(limits.connections / 2)),
-      counters,
-    });
-    this.#proxy = new HttpProxy({
+    this.#waiting = new WaitingClients(context, Math.min(MAX_WAITING, Math.ceil(limits.connections / 2)));
+    this.#proxy = new HttpProxy(context, {
       internal,
-      endpoints: options.endpoints,
       waiting: this.#waiting,
       ownNames,
       limits: {
@@ -128,29 +113,27 @@ export class EdgeServer {
         maxHeaderSize: limits.headerBytes,
         streamWait: 5000,
       },
-      counters,
       onMalformedResponse: (endpoint, reason) => {
+        const { onRefusedAnswer } = context.options;
         this.#logMalformed(endpoint, reason);
-        if (options.onRefusedAnswer) options.onRefusedAnswer(endpoint.forwardsTo, reason);
+        if (onRefusedAnswer) onRefusedAnswer(endpoint.forwardsTo, reason);
         else endpoint.answerRefused?.(reason);
       },
-      onUploadLost: (endpoint) => options.endpoints.uploadLost(endpoint),
-      another: (endpoint, tried) => options.endpoints.another(endpoint, tried),
       admit: (req, endpoint) => this.#routing.admitElsewhere(req, endpoint),
       onFailure: (req, res, error) => this.#fail(req, res, error),
       serveAgain: (req, res, endpoint) => this.#routing.serveAgain(req, res, endpoint),
     });
-    this.#routing = new Routing({
+    this.#routing = new Routing(context, {
       ...{ ...options, limits, clients: connections, proxy: this.#proxy, waiting: this.#waiting },
       serve: (req, res, scheme) => this.#serve(req, res, scheme),
     });
     this.#services = new ServiceServer(options.services, limits, options.serviceMessages);
     this.#certificates = new CertificateSelection({
       ...{ ca, domains, domainOf, log },
-      defaultNames: [...new Set([DEFAULT_NAME, options.host])],
+      defaultNames: [...new Set([DEFAULT_NAME, context.options.host])],
       servedAs: (name) => this.#servedAs(name),
     });
-    this.#streams = new StreamProxy({ internal, idleTimeout: options.streamIdleTimeout, counters, log });
+    this.#streams = new StreamProxy(context, { internal, idleTimeout: options.streamIdleTimeout });
     const handshakes = new Handshakes(this.#certificates, options.authorityPem);
     const parts = { internal, handshakes, streams: this.#streams };
     this.#edges = options.tlsEdges(parts);
@@ -167,7 +150,8 @@ export class EdgeServer {
   }
 
   async start(): Promise<{ httpPort: number; httpsPort: number }> {
-    const { endpoints, host, httpPort, httpsPort, held = [] } = this.options;
+    const { endpoints, options } = this.context;
+    const { host, httpPort, httpsPort, heldSockets: held = [] } = options;
     endpoints.on('retired', this.#onRetired);
     endpoints.on('removed', this.#onRemoved);
     this.#waiting.start();
@@ -212,8 +196,8 @@ export class EdgeServer {
   async stop(): Promise<void> {
     const closed = Promise.all([close(this.#http), close(this.#https)]);
     this.#waiting.stop();
-    this.options.endpoints.off('retired', this.#onRetired);
-    this.options.endpoints.off('removed', this.#onRemoved);
+    this.context.endpoints.off('retired', this.#onRetired);
+    this.context.endpoints.off('removed', this.#onRemoved);
     this.#proxy.close();
     this.#edges.closePorts();
     this.#services.close();
@@ -233,11 +217,11 @@ export class EdgeServer {
   }
 
   #behindBalancers(accept: (client: Socket) => void): (socket: Socket) => void {
-    return LoadBalancers.before(this.options.balancers, accept);
+    return LoadBalancers.before(this.context.balancers, accept);
   }
 
   #plainListener(http: Omit<HttpClientsOptions, 'handler'>, connections: ClientConnections): Server {
-    const { limits, counters } = http;
+    const { limits } = http;
     const { relays } = this.options;
     const clients = new HttpClients({ ...http, handler: { onRequest: (req, res) => this.#serve(req, res, 'http') } });
     this.#clients.push(clients);
@@ -248,7 +232,7 @@ export class EdgeServer {
     });
     this.#slots.push(slots);
     const serve = (socket: Socket) => {
-      counters.connected(socket, 'http');
+      this.context.counters.connected(socket, 'http');
       connections.opened(socket);
       clients.accept(socket);
     };
@@ -258,10 +242,7 @@ export class EdgeServer {
       if (relays) void this.#relayOr(serve, socket, relays.nodeForHttp(socket, limits.headersTimeout));
       else serve(socket);
     };
-    if (relays) {
-      relays.accept.http = accept;
-      relays.accept.forget = (endpoint) => this.#proxy.remove(endpoint);
-    }
+    relays?.on('http', accept).on('forgotten', (endpoint) => this.#proxy.remove(endpoint));
     return this.#listener(true, accept);
   }
 
@@ -282,7 +263,7 @@ export class EdgeServer {
   }
 
   #tlsMux(http: Omit<HttpClientsOptions, 'handler'>, connections: ClientConnections, parts: TlsRouteParts): TlsMux {
-    const { endpoints, services, domainOf, challenges, agents, isRefused, relays, counters, log } = this.options;
+    const { services, domainOf, challenges, agents, isRefused, relays } = this.options;
     const onRequest = (req: ClientRequest, res: ClientResponse) => this.#serve(req, res, 'https');
     const clients = new HttpClients({ ...http, handler: { onRequest, services: this.#services } });
     this.#clients.push(clients);
@@ -296,21 +277,22 @@ export class EdgeServer {
     });
     this.#slots.push(slots);
     const isHidden = (host: string, name: string) => this.#isHidden(host, name);
-    return new TlsMux({
+    return new TlsMux(this.context, {
       ...parts,
       edges: this.#edges.routeAt(() => this.#tlsPorts, isHidden),
       http: clients,
       connections,
       allowsHttp2: http.limits.streams > 0,
       challenges: challenges.tlsAlpn,
-      ...{ endpoints, agents, services, domainOf, isRefused, relays, slots, limits, counters, log },
+      ...{ agents, services, domainOf, isRefused, relays, slots, limits },
       waiting: this.#waiting,
     });
   }
 
   /** @returns the name itself, or the wildcard whose endpoint serves it; null when nothing does */
   #servedAs(name: string): string | null {
-    const { endpoints, services, agents } = this.options;
+    const { endpoints } = this.context;
+    const { services, agents } = this.options;
     const isOwn = services.has(name) || name === agents.name || this.#edges.hasName(name);
     if (isOwn) return name;
     const online = endpoints.peek('https', name) ?? endpoints.peek('tls', name);
@@ -320,7 +302,8 @@ export class EdgeServer {
 
   /** Whether a service or an endpoint takes precedence over an edge's host, perhaps a wildcard, for a name. */
   #isHidden(edgeHost: string, name: string): boolean {
-    const { endpoints, services } = this.options;
+    const { endpoints } = this.context;
+    const { services } = this.options;
     if (services.has(name)) return true;
     const host = (endpoints.peek('https', name) ?? endpoints.peek('tls', name))?.host;
     if (host === undefined || !edgeHost.startsWith('*.')) return false;
@@ -344,11 +327,11 @@ export class EdgeServer {
   #logMalformed({ id, url, forwardsTo: upstream }: GatewayEndpoint, reason: string): void {
     const times = this.#malformed.timesDue(id);
     if (times !== null && this.#malformedLines.tryTake(performance.now()))
-      this.options.log.warn({ url, upstream, reason, times }, 'invalid response of an upstream');
+      this.context.log.warn({ url, upstream, reason, times }, 'invalid response of an upstream');
   }
 
   #fail(req: ClientRequest, res: ClientResponse, error: unknown): void {
-    this.options.log.error({ err: error }, 'request failed unexpectedly');
+    this.context.log.error({ err: error }, 'request failed unexpectedly');
     answerError(req, res, internalFailure());
   }
 }

@@ -4,16 +4,11 @@ import { isName, nameAt } from '../../lib/http/header-fields.ts';
 import { NOTICE_POLICY, noticePage, type PageNotice } from '../../lib/http/notice-page.ts';
 import { isOwnPage } from '../../lib/http/origin-check.ts';
 import type { HttpChallenges } from '../certificates/challenges/challenges.ts';
-import {
-  demandsHandshake,
-  type EndpointDirectory,
-  type GatewayEndpoint,
-  type LostAddress,
-  type RefusesClient,
-} from '../endpoints/endpoint.ts';
+import type { EdgeContext } from '../context/gateway-context.ts';
+import { demandsHandshake, type GatewayEndpoint, type LostAddress, type RefusesClient } from '../endpoints/endpoint.ts';
 import type { RequestFeed } from '../endpoints/request-feed.ts';
-import type { EdgeCounters } from '../metrics/edge-counters.ts';
 import { type Admission, type ClientConnections, forwardError, TARGET_OFFLINE } from './connections/connect-phase.ts';
+import { noteDeniedRequest } from './connections/denials.ts';
 import type { WaitingClients } from './connections/waiting-clients.ts';
 import type { ClientRequest, ClientResponse } from './http/client-message.ts';
 import {
@@ -35,12 +30,10 @@ import { RequestWatch } from './proxy/request-watch.ts';
 import type { Relays } from './relays/relays.ts';
 
 interface RoutingOptions {
-  endpoints: EndpointDirectory;
   services: ReadonlyMap<string, unknown>;
   limits: Pick<HttpLimits, 'headerBytes'>;
   challenges: { http: HttpChallenges };
   isRefused: RefusesClient;
-  counters: EdgeCounters;
   clients: Pick<ClientConnections, 'admit' | 'connectionTo'>;
   proxy: Pick<HttpProxy, 'trackForwarded'>;
   relays: Pick<Relays, 'nodes' | 'isLast' | 'internalOf' | 'endpointFor'> | null;
@@ -55,7 +48,10 @@ export class Routing {
   /** Requests that have been served twice. */
   readonly #repeated = new WeakSet<ClientRequest>();
 
-  constructor(private readonly options: RoutingOptions) {}
+  constructor(
+    private readonly context: EdgeContext,
+    private readonly options: RoutingOptions,
+  ) {}
 
   /** @returns where the request goes; null when it has been answered already, or waits for its agent */
   route(req: ClientRequest, res: ClientResponse, scheme: Scheme): Admission | null {
@@ -72,7 +68,8 @@ export class Routing {
       answerError(req, res, unknownExpectation());
       return null;
     }
-    const { endpoints, services, challenges, relays } = this.options;
+    const { endpoints } = this.context;
+    const { services, challenges, relays } = this.options;
     const host = hostNameOf(req.headers.host ?? '');
     const proof = scheme === 'http' ? challenges.http.answer(host, req.url ?? '') : undefined;
     if (proof !== undefined) return answerChallenge(req, res, proof);
@@ -104,20 +101,20 @@ export class Routing {
 
   /** @param endpoint undefined: an internal one that has gone offline */
   #admit(req: ClientRequest, res: ClientResponse, endpoint: GatewayEndpoint | undefined): Admission | null {
-    const { clients, proxy, counters } = this.options;
+    const { clients, proxy } = this.options;
     if (endpoint === undefined) {
       answerPolicyError(req, res, forwardError(TARGET_OFFLINE));
       return null;
     }
     if (this.options.isRefused(req.socket)) {
       const refusal = addressRefused();
-      counters.requestRefused({ url: endpoint.url, req, status: refusal.status });
+      noteDeniedRequest(this.context, endpoint, req, refusal.status);
       answerError(req, res, refusal);
       return null;
     }
     const admission = clients.admit(req.socket, endpoint);
     if (admission === null) {
-      counters.requestRefused({ url: endpoint.url, req, status: null });
+      noteDeniedRequest(this.context, endpoint, req, null);
       if (endpoint.feed?.admits()) this.#reportClosed(endpoint.feed, req, endpoint);
       resetConnection(req.socket);
     } else if (admission.endpoint !== endpoint) proxy.trackForwarded(endpoint, req, res);
@@ -142,7 +139,7 @@ export class Routing {
 
   /** Clients of plain HTTP are redirected to what is online over TLS only. */
   #lostAt(scheme: Scheme, host: string): LostAddress | undefined {
-    const { lost } = this.options.endpoints;
+    const { lost } = this.context.endpoints;
     return (scheme === 'http' ? lost.covering('http', host) : undefined) ?? lost.covering('tls', host);
   }
 
@@ -157,7 +154,7 @@ export class Routing {
     const scheme = protocol === 'http' ? 'http' : 'https';
     const host = hostNameOf(req.headers.host ?? '');
     if (this.#repeated.has(req) || this.#hasWaited(req)) return false;
-    if (!this.options.endpoints.peek(scheme, host) && !this.#lostAt(scheme, host)) return false;
+    if (!this.context.endpoints.peek(scheme, host) && !this.#lostAt(scheme, host)) return false;
     this.#repeated.add(req);
     this.options.serve(req, res, scheme);
     return true;

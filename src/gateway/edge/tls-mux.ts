@@ -1,19 +1,12 @@
 import type { RequestListener } from 'node:http';
 import type { Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
-import type { Log } from '../../lib/log/log.ts';
 import { Repeats } from '../../lib/log/repeats.ts';
 import type { ClientHello } from '../../lib/network/client-hello.ts';
 import { PendingConnections, PendingHandshake } from '../../lib/network/pending-connections.ts';
 import { ACME_TLS_PROTOCOL, answerTlsAlpn, type TlsAlpnChallenges } from '../certificates/challenges/challenges.ts';
-import type {
-  EndpointDirectory,
-  GatewayEndpoint,
-  InternalAddress,
-  InternalLookupFor,
-  RefusesClient,
-} from '../endpoints/endpoint.ts';
-import type { EdgeCounters } from '../metrics/edge-counters.ts';
+import type { EdgeContext } from '../context/gateway-context.ts';
+import type { GatewayEndpoint, InternalAddress, InternalLookupFor, RefusesClient } from '../endpoints/endpoint.ts';
 import type { HttpClients } from './clients/http-clients.ts';
 import { ClientConnection, clientTls, HelloTls } from './connections/client-connection.ts';
 import {
@@ -54,7 +47,6 @@ export interface TlsRouteParts {
 }
 
 interface TlsMuxOptions extends TlsRouteParts {
-  endpoints: EndpointDirectory;
   edges: TlsEdgeRoute;
   http: HttpClients;
   connections: ClientConnections;
@@ -69,8 +61,6 @@ interface TlsMuxOptions extends TlsRouteParts {
   waiting: WaitingClients;
   slots: ConnectionSlots;
   limits: Pick<TlsLimits, 'handshakeTimeout' | 'hellos'>;
-  counters: EdgeCounters;
-  log: Log;
 }
 
 export interface TlsLimits {
@@ -104,7 +94,10 @@ export class TlsMux {
   readonly #pending: PendingConnections<PendingHandshake>;
   readonly #failures = new Repeats();
 
-  constructor(private readonly options: TlsMuxOptions) {
+  constructor(
+    private readonly context: EdgeContext,
+    private readonly options: TlsMuxOptions,
+  ) {
     this.#pending = new PendingConnections(options.limits.hellos, ({ socket }) => socket.destroy());
   }
 
@@ -144,7 +137,8 @@ export class TlsMux {
     progress: Pick<HelloClient, 'handshakeBegins' | 'handshakeDone'>,
     only: TlsEdgeRoute | undefined,
   ): Promise<void> {
-    const { agents, edges, endpoints, relays, slots } = this.options;
+    const { endpoints } = this.context;
+    const { agents, edges, relays, slots } = this.options;
     const { socket } = pending;
     const hello = await pending.readHello();
     if (socket.destroyed) return;
@@ -181,7 +175,8 @@ export class TlsMux {
 
   /** Waits for an agent whose endpoint has demands of the handshake. With others, the requests wait. */
   async #waitForDemands({ socket, hostName }: HelloClient): Promise<boolean> {
-    const { endpoints, isRefused, waiting } = this.options;
+    const { endpoints } = this.context;
+    const { isRefused, waiting } = this.options;
     const lost = endpoints.lost.covering('tls', hostName);
     if (!lost?.needsHandshake || isRefused(socket) || waiting.hasWaited(socket)) return false;
     if (endpoints.peek('https', hostName) ?? endpoints.peek('tls', hostName)) return false;
@@ -270,8 +265,8 @@ export class TlsMux {
 
   /** Serves what the policy of another gateway's endpoint has forwarded. */
   async #serveInternal(client: HelloClient, { protocol, host, port }: InternalAddress): Promise<void> {
-    const { endpoints, handshakes, relays, streams } = this.options;
-    const endpoint = endpoints.internal(protocol, host, port);
+    const { handshakes, relays, streams } = this.options;
+    const endpoint = this.context.endpoints.internal(protocol, host, port);
     if (endpoint === undefined) return resetConnection(client.socket);
     if (!relays?.isDecrypted(client.socket)) return this.#serveTls(client, endpoint);
     const secured = await handshakes.secure(client);
@@ -281,7 +276,8 @@ export class TlsMux {
   }
 
   async #serveHttps(client: HelloClient): Promise<void> {
-    const { endpoints, internal, services, domainOf, allowsHttp2, handshakes, streams } = this.options;
+    const { endpoints } = this.context;
+    const { internal, services, domainOf, allowsHttp2, handshakes, streams } = this.options;
     const { socket, hostName, hello } = client;
     const isService = services.has(hostName);
     const endpoint = isService ? undefined : endpoints.peek('https', hostName);
@@ -308,11 +304,11 @@ export class TlsMux {
   }
 
   #serveHttp(socket: Socket, secured: TLSSocket, plan: HandshakePlan): void {
-    const { relays, waiting, slots, counters, connections, http } = this.options;
+    const { relays, waiting, slots, connections, http } = this.options;
     relays?.secured(socket, secured);
     if (waiting.hasWaited(socket)) waiting.noteWaited(secured);
     slots.expectProgress(socket);
-    counters.connected(secured, 'https');
+    this.context.counters.connected(secured, 'https');
     connections.opened(secured, plan);
     http.accept(secured);
   }
@@ -320,7 +316,7 @@ export class TlsMux {
   /** At most once a minute: a broken certificate fails at every connection, and anyone may connect. */
   #reportFailure(error: unknown): void {
     const failures = this.#failures.timesDue('TLS connection');
-    if (failures !== null) this.options.log.error({ err: error, failures }, 'TLS connection failed');
+    if (failures !== null) this.context.log.error({ err: error, failures }, 'TLS connection failed');
   }
 }
 

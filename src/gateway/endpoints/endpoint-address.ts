@@ -2,7 +2,7 @@ import { randomInt } from 'node:crypto';
 import type { BindOptions, BindRequest } from '../../agent-protocol/messages.ts';
 import { RpcError } from '../../agent-protocol/rpc.ts';
 import { quote } from '../../lib/errors.ts';
-import { hasInvalidPunycode } from '../../lib/network/punycode.ts';
+import { type HostnameFlaw, hostnameFlaws, MAX_HOSTNAME } from '../../lib/network/hostname-grammar.ts';
 import type { Binding } from '../../management/resources/acl-rule.ts';
 import { isInternalName } from './domain-names.ts';
 import type { EndpointAddress, EndpointProtocol } from './endpoint.ts';
@@ -170,36 +170,35 @@ function tcpAddress(host: string | null, port: number | null, { tcpHost }: Addre
   return { protocol: 'tcp', internal: false, host: tcpHost, port };
 }
 
-const MAX_NAME = 253;
-const MAX_LABEL = 63;
-
 /** Rules for names without a wildcard's `*.`; the first broken rule is reported. */
-const RULES: readonly [code: string, problem: string, broken: (name: string) => boolean][] = [
-  ['ERR_NGROK_397', `is longer than ${MAX_NAME} characters`, (name) => name.length > MAX_NAME],
-  ['ERR_NGROK_355', 'contains an underscore', (name) => name.includes('_')],
-  ['ERR_NGROK_326', 'contains a character other than a-z, 0-9, "-" and "."', (name) => /[^a-z0-9.-]/.test(name)],
-  ['ERR_NGROK_327', 'contains an empty label ("..")', (name) => name === '' || name.includes('..')],
+const RULES: readonly [code: string, problem: string, ...broken: HostnameFlaw[]][] = [
+  ['ERR_NGROK_397', `is longer than ${MAX_HOSTNAME} characters`, 'too long'],
+  ['ERR_NGROK_355', 'contains an underscore', 'underscore'],
+  ['ERR_NGROK_326', 'contains a character other than a-z, 0-9, "-" and "."', 'character'],
+  ['ERR_NGROK_327', 'contains an empty label ("..")', 'empty label'],
   [
     'ERR_NGROK_328',
     'has a label that does not start with a letter or digit',
-    (name) => /(^|\.)[.-]/.test(name) || name.startsWith('.'),
+    'starts with a dot',
+    'label starts with a hyphen',
   ],
-  ['ERR_NGROK_329', 'has a label that does not end with a letter or digit', (name) => /[.-](\.|$)/.test(name)],
-  ['ERR_NGROK_347', 'contains punycode that cannot be decoded', hasInvalidPunycode],
-  ['ERR_NGROK_330', 'contains a double hyphen', (name) => /(^|\.)(?!xn--)[^.]*--/.test(name)],
   [
-    'ERR_NGROK_396',
-    `has a label longer than ${MAX_LABEL} characters`,
-    (name) => name.split('.').some((label) => label.length > MAX_LABEL),
+    'ERR_NGROK_329',
+    'has a label that does not end with a letter or digit',
+    'ends with a dot',
+    'label ends with a hyphen',
   ],
+  ['ERR_NGROK_347', 'contains punycode that cannot be decoded', 'punycode'],
+  ['ERR_NGROK_330', 'contains a double hyphen', 'double hyphen'],
+  ['ERR_NGROK_396', 'has a label longer than 63 characters', 'label too long'],
 ];
 
 /** @param wanted its first label can be `*` @throws {RpcError} when it is not a hostname */
 export function checkEndpointName(wanted: string): string {
   const name = wanted.toLowerCase();
-  const labels = name.replace(/^\*\./, '');
-  for (const [code, problem, broken] of RULES) {
-    if (broken(labels)) throw new RpcError(code, `the domain ${quote(name)} ${problem}`);
+  const flaws = new Set(hostnameFlaws(name.replace(/^\*\./, '')));
+  for (const [code, problem, ...broken] of RULES) {
+    if (broken.some((flaw) => flaws.has(flaw))) throw new RpcError(code, `the domain ${quote(name)} ${problem}`);
   }
   return name;
 }

@@ -6,11 +6,6 @@ import { type EndpointOwner, haveOneOwner, newestOfLargestShare } from './endpoi
 import type { EndpointRegistry } from './endpoint-registry.ts';
 import { NO_TCP_PORT, type PortLease, type TcpPortAllocator } from './tcp-port-allocator.ts';
 
-interface EndpointClaimsOptions extends AddressSettings {
-  endpoints: EndpointRegistry;
-  tcpPorts: TcpPortAllocator | null;
-}
-
 /** An address that was free or can be shared; a tcp address comes with its open port. */
 interface Claim {
   readonly address: EndpointAddress;
@@ -23,7 +18,10 @@ const NAME_ATTEMPTS = 10;
 
 /** Finds addresses for endpoints: chooses a free one where the agent names none, and replaces those of dead sessions. */
 export class EndpointClaims {
-  constructor(private readonly options: EndpointClaimsOptions) {}
+  constructor(
+    private readonly gateway: { readonly addresses: AddressSettings; readonly endpoints: EndpointRegistry },
+    private readonly tcpPorts: TcpPortAllocator | null,
+  ) {}
 
   /** Prepares an address for binding. Call {@link check} again right before. @throws {RpcError} */
   async claim(owner: EndpointOwner, wanted: WantedAddress, pooled: boolean): Promise<Claim> {
@@ -48,7 +46,7 @@ export class EndpointClaims {
   /** Checks that a pool requires the same client certificates: the handshake precedes the choice. @throws {RpcError} */
   checkPool(endpoint: OnlineEndpoint): void {
     const required = authoritiesOf(endpoint);
-    if (this.options.endpoints.holders(endpoint).every((holder) => authoritiesOf(holder) === required)) return;
+    if (this.gateway.endpoints.holders(endpoint).every((holder) => authoritiesOf(holder) === required)) return;
     throw new RpcError(
       'ERR_NGROK_301',
       `mutual TLS: all endpoints that share ${urlOf(endpoint)} must name the same certificate authorities in the same order`,
@@ -65,7 +63,7 @@ export class EndpointClaims {
   /** Frees a port: takes the newest tcp endpoint of the authtoken with the most offline. */
   #freePort({ credential }: EndpointOwner, ranges: readonly PortRange[]): boolean {
     const isUseful = ({ port }: OnlineEndpoint) => ranges.length === 0 || isWithin(port, ranges);
-    const online = this.options.endpoints
+    const online = this.gateway.endpoints
       .list()
       .filter((each) => each.protocol === 'tcp' && !each.internal && !each.isCloud && isUseful(each));
     const newest = newestOfLargestShare(online, ({ owner }) => owner.credential.id, credential.id);
@@ -89,14 +87,14 @@ export class EndpointClaims {
   }
 
   get #ports(): TcpPortAllocator {
-    const { tcpPorts } = this.options;
+    const { tcpPorts } = this;
     if (tcpPorts) return tcpPorts;
     throw new RpcError('ERR_NGROK_332', 'tcp endpoints are disabled on this gateway: GATEWAY_TCP_PORTS is off');
   }
 
   /** The endpoints that must go offline before the address can be bound. */
   #conflicting(owner: EndpointOwner, address: EndpointAddress, pooled: boolean): readonly OnlineEndpoint[] {
-    const holders = this.options.endpoints
+    const holders = this.gateway.endpoints
       .holders(address)
       .filter((holder) => !isOtherConnection(holder, owner, address));
     const shares = (holder: OnlineEndpoint) =>
@@ -105,7 +103,8 @@ export class EndpointClaims {
   }
 
   #freeName({ protocol, internal, port }: WantedAddress): string {
-    const { endpoints, baseDomain } = this.options;
+    const { endpoints, addresses } = this.gateway;
+    const { baseDomain } = addresses;
     for (let attempt = 0; attempt < NAME_ATTEMPTS; attempt++) {
       const host = randomEndpointName(internal ? 'internal' : baseDomain);
       if (endpoints.holders({ protocol, internal, host, port: port ?? 0 }).length === 0) return host;

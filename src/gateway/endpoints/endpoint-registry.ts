@@ -66,8 +66,6 @@ const SAME_PORT = { http: null, https: 'tls', tls: 'https' } as const;
 type EndpointEvents = Record<'added' | 'retired' | 'removed', [endpoint: OnlineEndpoint]>;
 
 export class EndpointRegistry extends EventEmitter<EndpointEvents> implements EndpointDirectory {
-  /** What an agent in this process does then. */
-  onUploadLost: ((url: string) => Promise<void>) | null = null;
   readonly lost = new LostAddresses();
   readonly #all = new Set<OnlineEndpoint>();
   readonly #ids = new Set<string>();
@@ -194,10 +192,6 @@ export class EndpointRegistry extends EventEmitter<EndpointEvents> implements En
   /** The agent of an endpoint that is offline is expected back. */
   expect(endpoint: OnlineEndpoint, absence: Absence): void {
     if (this.holders(endpoint).length === 0) this.lost.note(lostAddressOf(endpoint), absence);
-  }
-
-  uploadLost({ url }: GatewayEndpoint): Promise<void> | null {
-    return this.onUploadLost?.(url) ?? null;
   }
 
   #takeOut(endpoint: OnlineEndpoint, absence: Absence | null): boolean {

@@ -219,7 +219,5 @@ export interface EndpointDirectory {
   ): (GatewayEndpoint & Pick<EndpointAddress, 'internal'>) | undefined;
   /** `retired`: no further connection is routed to it. `removed`: what it carries ends, too. */
   on(event: 'retired' | 'removed', listener: (endpoint: GatewayEndpoint) => void): unknown;
-  /** The endpoint's upstream has closed its connection in the middle of an upload that it had not answered. @returns resolves when the client may try again; null: at once */
-  uploadLost(endpoint: GatewayEndpoint): Promise<void> | null;
   off(event: 'retired' | 'removed', listener: (endpoint: GatewayEndpoint) => void): unknown;
 }

@@ -3,14 +3,12 @@ import { messageOf } from '../../lib/errors.ts';
 import { FairQueue } from '../../lib/fair-queue.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { Repeats } from '../../lib/log/repeats.ts';
-import { maskUrl } from '../../lib/masking/mask-url.ts';
 import { clientNetwork, withoutMapping } from '../../lib/network/ip-address.ts';
 import { shortText } from '../../lib/short-text.ts';
 import { type BucketRate, TokenBucket, TokenBuckets } from '../../lib/time/token-bucket.ts';
 import type { SignInEnd } from '../../traffic-policy/ports.ts';
 import type { OnlineEndpoint } from '../endpoints/endpoint.ts';
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
-import type { EdgeCounters } from '../metrics/edge-counters.ts';
 import { ACTIVITY, type Activity, type ActivityType, ALL_TYPES } from '../store/events.ts';
 import { type Store, timestamp } from '../store/store.ts';
 
@@ -68,6 +66,25 @@ class Sample {
   }
 }
 
+/** Chooses events of one type that are noted, and counts the others together. */
+class TypeSample {
+  readonly #ofOne = new TokenBuckets(SAMPLE_OF_ONE, MAX_OWNERS);
+  readonly #all = new TokenBucket(SAMPLE, performance.now());
+  #omitted = 0;
+
+  /** @returns how many were left out since the last; null: this one is, too */
+  take(source: string): number | null {
+    const now = performance.now();
+    if (!this.#ofOne.of(source, now).tryTake(now) || !this.#all.tryTake(now)) {
+      this.#omitted += 1;
+      return null;
+    }
+    const omitted = this.#omitted;
+    this.#omitted = 0;
+    return omitted;
+  }
+}
+
 interface NotedEvent {
   readonly type: ActivityType;
   readonly created_at: string;
@@ -96,6 +113,7 @@ export class ActivityLog implements Activity {
   #writing: Promise<void> = Promise.resolve();
   readonly #failures = new Repeats();
   readonly #ofOwners = new Sample(OWNER_SAMPLE);
+  readonly #ofTypes = new Map<ActivityType, TypeSample>();
   #lostAt = Number.NEGATIVE_INFINITY;
 
   constructor(
@@ -105,6 +123,13 @@ export class ActivityLog implements Activity {
 
   note(type: ActivityType, describe: () => ActivityObject, owner?: string): void {
     if (this.#isWanted(type)) this.#add(type, describe, owner);
+  }
+
+  sample(type: ActivityType, source: string, describe: () => ActivityObject): void {
+    const sample = this.#ofTypes.get(type) ?? new TypeSample();
+    this.#ofTypes.set(type, sample);
+    const omitted = sample.take(source);
+    if (omitted !== null) this.note(type, () => ({ ...describe(), omitted }));
   }
 
   #add(type: ActivityType, describe: () => ActivityObject, owner?: string): void {
@@ -233,57 +258,22 @@ export function noteEndpoints(activity: Activity, endpoints: EndpointRegistry): 
   endpoints.on('removed', note('endpoint_stop.v0'));
 }
 
-/**
- * Notes a sample of events of a type; each has `omitted`, how many were left out before it.
- *
- * @returns takes the endpoint or client network whose events leave as many for others
- */
-function sampled(activity: Activity, type: ActivityType): (one: string, describe: () => ActivityObject) => void {
-  const ofOne = new TokenBuckets(SAMPLE_OF_ONE, MAX_OWNERS);
-  const all = new TokenBucket(SAMPLE, performance.now());
-  let left = 0;
-  return (one, describe) => {
-    const now = performance.now();
-    if (!ofOne.of(one, now).tryTake(now) || !all.tryTake(now)) {
-      left += 1;
-      return;
-    }
-    const omitted = left;
-    left = 0;
-    activity.note(type, () => ({ ...describe(), omitted }));
-  };
-}
-
-/** Requests and connections that policies and IP restrictions refuse. */
-export function noteRefused(activity: Activity, counters: EdgeCounters): void {
-  const note = sampled(activity, 'request_denied.v0');
-  const noteConnection = sampled(activity, 'connection_denied.v0');
-  counters.onDenied = ({ url, client }) =>
-    noteConnection(url, () => ({ endpoint: url, client_ip: withoutMapping(client.remoteAddress ?? '') }));
-  counters.onRefused = ({ url, req, status }) =>
-    note(url, () => {
-      const client_ip = withoutMapping(req.socket.remoteAddress ?? '');
-      // Queries have tokens in them, and so have share links.
-      const path = maskUrl((req.url ?? '').replace(/\?.*/s, ''));
-      return { endpoint: url, method: req.method, host: req.headers.host, path, client_ip, status };
-    });
-}
-
-/** @returns notes that somebody could not sign in to the dashboard */
-export function dashboardNotes(
+/** Somebody could not sign in to the dashboard. */
+export function noteDashboardRefusal(
   activity: Activity,
-): (address: string | undefined, error: { readonly code: string }) => void {
-  const note = sampled(activity, 'dashboard_sign_in_failed.v0');
-  return (address = '', { code: error_code }) =>
-    note(clientNetwork(address), () => ({ client_ip: withoutMapping(address), error_code }));
+  address: string | undefined,
+  { code: error_code }: { readonly code: string },
+): void {
+  const describe = () => ({ client_ip: withoutMapping(address ?? ''), error_code });
+  activity.sample('dashboard_sign_in_failed.v0', clientNetwork(address ?? ''), describe);
 }
 
-/** @returns notes that people have signed in at endpoints, or could not */
-export function signInNotes(activity: Activity): (end: SignInEnd) => void {
-  const noteFailed = sampled(activity, 'sign_in_failed.v0');
-  return ({ host, issuer, clientIp: client_ip, subject, error }) => {
-    const common = { host, issuer, client_ip };
-    if (error === null) activity.note('sign_in_succeeded.v0', () => ({ ...common, subject }), host);
-    else noteFailed(host, () => ({ ...common, error_code: error }));
-  };
+/** Somebody has signed in at an endpoint, or could not. */
+export function noteSignIn(
+  activity: Activity,
+  { host, issuer, clientIp: client_ip, subject, error: error_code }: SignInEnd,
+): void {
+  const common = { host, issuer, client_ip };
+  if (error_code === null) activity.note('sign_in_succeeded.v0', () => ({ ...common, subject }), host);
+  else activity.sample('sign_in_failed.v0', host, () => ({ ...common, error_code }));
 }

@@ -1,12 +1,10 @@
 import { messageOf } from '../../lib/errors.ts';
-import type { Log } from '../../lib/log/log.ts';
 import { backoffDelay } from '../../lib/time/backoff.ts';
-import type { Clock } from '../../lib/time/clock.ts';
 import { withSignal } from '../../lib/time/deadline.ts';
 import type { publicAddress, publicRequest } from '../../traffic-policy/public-request.ts';
+import type { GatewayContext } from '../context/gateway-context.ts';
 import type { EventDestinationRow, EventRow, Target } from '../store/events.ts';
 import { MAX_REFUSED } from '../store/refused-events.ts';
-import type { Store } from '../store/store.ts';
 import { fileSink } from './event-file.ts';
 import { type EventSink, NotAccepted } from './event-json.ts';
 import { syslogSink } from './syslog.ts';
@@ -17,16 +15,7 @@ const LOOK_MS = 1_000;
 /** More than there can be. */
 const MAX_DESTINATIONS = 100;
 
-interface EventDeliveryOptions {
-  store: Store;
-  folder: string;
-  request: typeof publicRequest;
-  resolve: typeof publicAddress;
-  /** Whether no other gateway may have begun to send. */
-  isSender: () => boolean;
-  clock: Clock;
-  log: Log;
-}
+type DeliveryContext = Pick<GatewayContext, 'store' | 'clock' | 'log'>;
 
 /** Sends events to their destinations, while it is started. None waits for another one. */
 export class EventDelivery {
@@ -38,8 +27,17 @@ export class EventDelivery {
   #latest: string | null = null;
   #timer: NodeJS.Timeout | undefined;
 
-  constructor(private readonly options: EventDeliveryOptions) {
-    options.store.database.onCommit(() => this.#look());
+  constructor(
+    private readonly context: DeliveryContext,
+    private readonly own: {
+      folder: string;
+      request: typeof publicRequest;
+      resolve: typeof publicAddress;
+      /** Whether no other gateway may have begun to send. */
+      isSender: () => boolean;
+    },
+  ) {
+    context.store.database.onCommit(() => this.#look());
   }
 
   /** What destinations have acknowledged, by their ids, and is not recorded yet. */
@@ -64,10 +62,10 @@ export class EventDelivery {
   #look(): void {
     if (!this.#isStarted) return;
     // Whatever concerns it is a change, too.
-    const latest = this.options.store.auditLog.latestId();
+    const latest = this.context.store.auditLog.latestId();
     if (latest === this.#latest) return;
     this.#latest = latest;
-    const rows = new Map(this.options.store.eventDestinations.page(null, MAX_DESTINATIONS).map((row) => [row.id, row]));
+    const rows = new Map(this.context.store.eventDestinations.page(null, MAX_DESTINATIONS).map((row) => [row.id, row]));
     for (const [id, { target }] of this.#workers) {
       // A new target is tried at once.
       if (!rows.get(id)?.target.equals(target)) this.#stop(id);
@@ -82,14 +80,15 @@ export class EventDelivery {
   }
 
   #begin(destination: EventDestinationRow): DestinationWorker {
-    const { store } = this.options;
+    const { store } = this.context;
     const target = store.eventDestinations.target(destination);
     const [sink, acknowledged] = [target && this.#sinkOf(target), this.#acknowledged];
-    return new DestinationWorker({ ...this.options, destination, sink, acknowledged });
+    const { isSender } = this.own;
+    return new DestinationWorker(this.context, { destination, sink, acknowledged, isSender });
   }
 
   #sinkOf(target: Target): EventSink {
-    const { folder, request, resolve } = this.options;
+    const { folder, request, resolve } = this.own;
     if (target.kind === 'webhook') return webhookSink(target, request);
     return target.kind === 'file' ? fileSink(target, folder) : syslogSink(target, resolve);
   }
@@ -123,15 +122,6 @@ const TRIES = 5;
 /** The longest `Retry-After` that is honoured. */
 const MAX_RETRY_AFTER_MS = 3_600_000;
 
-interface WorkerOptions extends Pick<EventDeliveryOptions, 'isSender' | 'clock' | 'log'> {
-  store: Pick<Store, 'database' | 'eventDeliveries' | 'refusedEvents' | 'now'>;
-  destination: EventDestinationRow;
-  /** Null: its target cannot be decrypted. */
-  sink: EventSink | null;
-  /** By destination, see {@link EventDelivery.acknowledged}. */
-  acknowledged: Map<string, string>;
-}
-
 /** Sends the events of one destination, one batch after another, until each is acknowledged. */
 class DestinationWorker {
   readonly #abort = new AbortController();
@@ -144,7 +134,17 @@ class DestinationWorker {
   /** The event that was refused last, and how often in a row. */
   #refused = { id: '', times: 0 };
 
-  constructor(private readonly options: WorkerOptions) {
+  constructor(
+    private readonly context: DeliveryContext,
+    private readonly own: {
+      destination: EventDestinationRow;
+      /** Null: its target cannot be decrypted. */
+      sink: EventSink | null;
+      /** By destination, see {@link EventDelivery.acknowledged}. */
+      acknowledged: Map<string, string>;
+      isSender: () => boolean;
+    },
+  ) {
     this.#done = this.#run(this.#abort.signal);
   }
 
@@ -176,7 +176,7 @@ class DestinationWorker {
   }
 
   async #wait(error: unknown, signal: AbortSignal): Promise<void> {
-    const { clock } = this.options;
+    const { clock } = this.context;
     const { isRefusal = false, retryAfterMs = null } = error instanceof NotAccepted ? error : {};
     const asked = Math.min(retryAfterMs ?? 0, MAX_RETRY_AFTER_MS);
     this.#failures += 1;
@@ -192,7 +192,8 @@ class DestinationWorker {
 
   /** @returns whether there was something to send */
   async #deliverNext(signal: AbortSignal): Promise<boolean> {
-    const { store, destination, sink, acknowledged, isSender, clock, log } = this.options;
+    const { store, clock, log } = this.context;
+    const { destination, sink, acknowledged, isSender } = this.own;
     const { id, address } = destination;
     // The order to stop comes later than this is known, and not at all after a short pause.
     while (!isSender()) await clock.sleep(LOOK_MS, signal);
@@ -228,7 +229,8 @@ class DestinationWorker {
 
   /** @throws {NotAccepted} when another attempt may succeed */
   async #passOver(event: EventRow, refusal: NotAccepted): Promise<void> {
-    const { store, destination, log } = this.options;
+    const { store, log } = this.context;
+    const { destination } = this.own;
     const { id, address } = destination;
     const { database, eventDeliveries, refusedEvents } = store;
     const { message: reason } = refusal;
@@ -246,7 +248,8 @@ class DestinationWorker {
   }
 
   async #report(error: unknown): Promise<void> {
-    const { store, destination, log } = this.options;
+    const { store, log } = this.context;
+    const { destination } = this.own;
     const { id, address } = destination;
     const reason = messageOf(error);
     const { database, eventDeliveries } = store;

@@ -9,25 +9,6 @@ type ConnectionKind = (typeof CONNECTION_KINDS)[number];
 export const WAIT_OUTCOMES = ['served', 'unavailable', 'left'] as const;
 export type WaitOutcome = (typeof WAIT_OUTCOMES)[number];
 
-/** A request that an endpoint's policy or an IP restriction has refused. */
-interface RefusedRequest {
-  readonly url: string;
-  readonly req: {
-    readonly method?: string | undefined;
-    readonly url?: string | undefined;
-    readonly headers: { readonly host?: string | undefined };
-    readonly socket: { readonly remoteAddress?: string | undefined };
-  };
-  /** Null: the connection was closed. */
-  readonly status: number | null;
-}
-
-/** A connection that was refused before a request, or without any. */
-interface DeniedConnection {
-  readonly url: string;
-  readonly client: { readonly remoteAddress?: string | undefined };
-}
-
 /** How long responses count as recent. */
 const RECENT_MS = 5 * 60_000;
 
@@ -38,16 +19,10 @@ const SERVER_ERROR = 5;
 
 /** Counts a gateway's traffic since it started, at one addition each: a number becomes a metric only when it is read. */
 export class EdgeCounters {
-  /** Whether a connection has what another gateway's client has sent: that gateway counts it. */
-  isLink: (connection: Socket) => boolean = () => false;
   /** Responses of the edge to requests for endpoints, by the first digit of their status. */
   readonly responses = [0, 0, 0, 0, 0, 0];
   /** Requests rejected by a traffic policy or an option of the endpoint. */
   refusedByPolicy = 0;
-  /** Is told of each of them. */
-  onRefused: (request: RefusedRequest) => void = () => {};
-  /** Is told of connections that a policy or an IP restriction has refused. */
-  onDenied: (connection: DeniedConnection) => void = () => {};
   /** Requests without a complete response of the upstream. */
   upstreamFailures = 0;
   /** Requests and connections that wait for an agent that is expected back. */
@@ -67,6 +42,9 @@ export class EdgeCounters {
   descriptorsExhaustedAt = Number.NEGATIVE_INFINITY;
   readonly #recentErrors = new RecentFailures(RECENT_MS);
 
+  /** @param isLink whether a connection has what another gateway's client has sent: that gateway counts it */
+  constructor(readonly isLink: (connection: Socket) => boolean = () => false) {}
+
   get totals() {
     const { responses, upstreamFailures, refusedByPolicy } = this;
     const sum = (numbers: readonly number[]) => numbers.reduce((total, each) => total + each, 0);
@@ -79,12 +57,7 @@ export class EdgeCounters {
     };
   }
 
-  requestRefused(request: RefusedRequest): void {
-    this.refusedByPolicy += 1;
-    this.onRefused(request);
-  }
-
-  /** @param socket of the client; left out: it is no {@link isLink link} */
+  /** @param socket of the client; left out: it is no link */
   responded(status: number, socket?: Socket): void {
     const digit = Math.trunc(status / 100);
     if (socket && this.isLink(socket)) return;

@@ -4,12 +4,11 @@ import { Connection, type ConnectionUser } from '../../agent-protocol/connection
 import { HeartbeatEcho, HeartbeatProbe } from '../../agent-protocol/heartbeat.ts';
 import { AuthRequest, LinkRequest, parseMessage, StreamType, streamPrefix } from '../../agent-protocol/messages.ts';
 import { type RpcAnswer, RpcError, type RpcRequest, RpcResponder, TypedStream } from '../../agent-protocol/rpc.ts';
-import type { IdSource } from '../../lib/ids.ts';
 import { clientNetwork } from '../../lib/network/ip-address.ts';
 import { type PendingConnection, PendingStage } from '../../lib/network/pending-connections.ts';
 import type { Credential } from '../endpoints/endpoint-owner.ts';
 import { agentInfo } from './agent-info.ts';
-import { AgentSession, type AgentSessionDeps, GATEWAY, type SessionLink } from './agent-session.ts';
+import { AgentSession, GATEWAY, type SessionContext, type SessionLink, type SessionOptions } from './agent-session.ts';
 import { SilenceWatch, watchHeartbeats } from './heartbeat-timeout.ts';
 
 export interface AgentAccess {
@@ -34,10 +33,9 @@ export interface SessionDirectory {
   remove(session: AgentSession): void;
 }
 
-export interface AgentLinkDeps extends AgentSessionDeps {
+export interface LinkOptions extends SessionOptions {
   access: AgentAccess;
   directory: SessionDirectory;
-  ids: IdSource;
 }
 
 /** One connection of an agent, from the end of its TLS handshake. It starts a session, or becomes the second link of one. */
@@ -60,7 +58,8 @@ export class AgentLink implements SessionLink, ConnectionUser, PendingConnection
   constructor(
     socket: Duplex,
     readonly address: string,
-    private readonly deps: AgentLinkDeps,
+    private readonly context: SessionContext,
+    private readonly own: LinkOptions,
   ) {
     this.connection = new Connection(socket, this);
   }
@@ -95,7 +94,10 @@ export class AgentLink implements SessionLink, ConnectionUser, PendingConnection
       ask: () => void this.beat(PROBE_MS),
       onSilence: () => this.#endSilent('the agent does not answer'),
     });
-    connection.watch = this.#silenceWatch;
+  }
+
+  sent(): void {
+    this.#silenceWatch?.sent();
   }
 
   beat(ms: number): Promise<boolean> {
@@ -133,7 +135,7 @@ export class AgentLink implements SessionLink, ConnectionUser, PendingConnection
     if (this.#session) return this.#session.receiverFor(type, channel);
     if (this.#asked) this.end(new Error('second request before authentication'));
     this.#asked = true;
-    const report = (error: unknown) => this.deps.log.error({ err: error, type }, 'agent request failed');
+    const report = (error: unknown) => this.context.log.error({ err: error, type }, 'agent request failed');
     const serve = (request: RpcRequest) => this.#serveInTurn(type, request, channel);
     return new RpcResponder(channel, serve, report, AUTH_LIMITS);
   }
@@ -143,14 +145,14 @@ export class AgentLink implements SessionLink, ConnectionUser, PendingConnection
     const isOver = () => this.#ended;
     this.#isWaiting = true;
     try {
-      return await this.deps.loginTurns.serve(clientNetwork(this.address), request.size, serve, isOver);
+      return await this.own.loginTurns.serve(clientNetwork(this.address), request.size, serve, isOver);
     } finally {
       this.#isWaiting = false;
     }
   }
 
   async #logIn(type: number, request: RpcRequest, channel: Channel): Promise<RpcAnswer> {
-    const { refusals } = this.deps;
+    const { refusals } = this.own;
     channel.isServed = true;
     try {
       const body = request.parse();
@@ -182,14 +184,15 @@ export class AgentLink implements SessionLink, ConnectionUser, PendingConnection
   }
 
   async #authenticate(request: AuthRequest): Promise<RpcAnswer> {
-    const { access, directory, ids, log } = this.deps;
+    const { store, log } = this.context;
+    const { access, directory } = this.own;
     const { authtoken, ...announced } = request.Extra;
     const credential = await access.authenticate(authtoken, this.address);
     if (this.#ended) throw new RpcError('ERR_NGROK_741', 'the session has ended');
-    const id = directory.mayKeep(request.ClientId, credential.id) ? request.ClientId : ids.next('ts');
-    const isLogged = this.deps.logged.take(credential.id);
+    const id = directory.mayKeep(request.ClientId, credential.id) ? request.ClientId : store.ids.next('ts');
+    const isLogged = this.own.logged.take(credential.id);
     const agent = agentInfo(request);
-    const session = new AgentSession(this, { id, credential, agent, announced, isLogged }, this.deps);
+    const session = new AgentSession(this, { id, credential, agent, announced, isLogged }, this.context, this.own);
     directory.add(session, this);
     this.#session = session;
     const who = { session: id, credential: credential.id, address: this.address };
@@ -200,7 +203,8 @@ export class AgentLink implements SessionLink, ConnectionUser, PendingConnection
 
   /** From now on, this connection is the second link of a session of the same agent. */
   async #join({ AuthToken, SessionId, Ticket }: LinkRequest): Promise<RpcAnswer> {
-    const { access, directory, log } = this.deps;
+    const { log } = this.context;
+    const { access, directory } = this.own;
     const credential = await access.authenticate(AuthToken, this.address);
     if (this.#ended) throw new RpcError('ERR_NGROK_741', 'the session has ended');
     const session = directory.find(SessionId, credential.id);

@@ -15,16 +15,17 @@ import {
 } from '../../agent-protocol/messages.ts';
 import { type RpcAnswer, RpcError, type RpcFeed, type RpcRequest, RpcResponder } from '../../agent-protocol/rpc.ts';
 import type { MemoryBudget } from '../../lib/memory-budget.ts';
+import type { GatewayContext } from '../context/gateway-context.ts';
 import type { Credential } from '../endpoints/endpoint-owner.ts';
-import type { EdgeCounters } from '../metrics/edge-counters.ts';
 import { AgentCommands } from './agent-commands.ts';
 import type { AgentInfo } from './agent-info.ts';
-import type { AgentMemory, GlitchLimits, LoggedSessions } from './agent-limits.ts';
+import type { AgentMemory, GlitchLimits, LoggedSessions, OptionBytes } from './agent-limits.ts';
 import type { ListenerOwner } from './agent-listener.ts';
+import type { EndpointBinder } from './endpoint-binder.ts';
 import type { RefusalLog } from './refusal-log.ts';
 import type { RequestTurns } from './request-turns.ts';
 import { RequestsStreams } from './requests-stream.ts';
-import { type Listener, SessionListeners, type SessionListenersDeps } from './session-listeners.ts';
+import { type Listener, SessionListeners } from './session-listeners.ts';
 import { StreamGate } from './stream-gate.ts';
 
 /** What agents show of the service they are connected to. */
@@ -41,10 +42,16 @@ const MAX_FEEDS = 16;
 const LINK_IDLE_MS = 60_000;
 const DRAIN_CHECK_MS = 500;
 
-export interface AgentSessionDeps extends SessionListenersDeps {
+export type SessionContext = Pick<GatewayContext, 'store' | 'counters' | 'activity' | 'log'>;
+
+/** What the sessions of a gateway share, besides its context. */
+export interface SessionOptions {
+  binder: EndpointBinder;
+  /** Endpoints and labelled tunnels of a session. */
+  maxListeners: number;
+  optionBytes: OptionBytes;
   /** Connections to its upstreams at a time. */
   maxStreams: number;
-  counters: EdgeCounters;
   directory: { remove(session: AgentSession): void };
   refusals: RefusalLog;
   turns: RequestTurns;
@@ -124,7 +131,8 @@ export class AgentSession implements ListenerOwner {
   constructor(
     link: SessionLink,
     { id, credential, agent, announced, isLogged }: AgentIdentity,
-    private readonly deps: AgentSessionDeps,
+    private readonly context: SessionContext,
+    private readonly own: SessionOptions,
   ) {
     this.id = id;
     this.credential = credential;
@@ -133,9 +141,9 @@ export class AgentSession implements ListenerOwner {
     this.#first = link;
     this.#announced = announced;
     this.#isLogged = isLogged;
-    this.#memory = deps.memory.ofSession(credential.id);
+    this.#memory = own.memory.ofSession(credential.id);
     this.#largestWindow = Math.min(announced.streamwindow, LARGEST_WINDOW);
-    const listeners = new SessionListeners(this, deps);
+    const listeners = new SessionListeners(this, context.log, own);
     const gateUser = {
       get hasSeveral() {
         return listeners.size > 1;
@@ -145,7 +153,7 @@ export class AgentSession implements ListenerOwner {
       onStuck: () => this.end(new Error('the agent accepts no connections')),
       onAbandoned: (streams: number) => this.#replaceExhausted(streams),
     };
-    this.gate = new StreamGate(gateUser, deps.maxStreams);
+    this.gate = new StreamGate(gateUser, own.maxStreams);
     this.commands = new AgentCommands(
       () => this.#first.connection,
       () => this.end(new Error('a command to the agent was lost')),
@@ -172,7 +180,7 @@ export class AgentSession implements ListenerOwner {
       ...(this.#mayHaveTwoLinks && { SecondLink: true }),
       ...(this.#announced.requestfeed && { RequestFeed: true }),
       ...(this.#announced.upstreamstates && { UpstreamStates: true }),
-      ...(this.#announced.nodes && this.deps.node && { Node: this.deps.node.id }),
+      ...(this.#announced.nodes && this.own.node && { Node: this.own.node.id }),
     };
   }
 
@@ -203,7 +211,8 @@ export class AgentSession implements ListenerOwner {
     const other = link === this.#first ? this.#second : this.#first;
     this.#second = null;
     clearInterval(this.#idleTimer);
-    const { directory, log } = this.deps;
+    const { directory } = this.own;
+    const { log } = this.context;
     if (other !== null) {
       this.#first = other;
       other.connection.sibling = null;
@@ -235,7 +244,7 @@ export class AgentSession implements ListenerOwner {
 
   /** Ends the session, so that the agent starts one with all its connections free. */
   #replaceExhausted(abandoned: number): void {
-    const { counters, log } = this.deps;
+    const { counters, log } = this.context;
     const ofLane = ({ lane }: Listener) => [...lane.streams].filter(({ leftAt }) => Number.isFinite(leftAt)).length;
     const [most] = [...this.listeners].sort((a, b) => ofLane(b) - ofLane(a));
     const who = { session: this.id, credential: this.credential.id, address: this.address };
@@ -277,7 +286,7 @@ export class AgentSession implements ListenerOwner {
   }
 
   receiverFor(type: number, channel: Channel): ChannelReceiver {
-    const report = (error: unknown) => this.deps.log.error({ err: error, type }, 'agent request failed');
+    const report = (error: unknown) => this.context.log.error({ err: error, type }, 'agent request failed');
     const serve = (request: RpcRequest) => this.#serveInTurn(type, request, channel);
     return new RpcResponder(channel, serve, report);
   }
@@ -286,11 +295,11 @@ export class AgentSession implements ListenerOwner {
     const serve = () => this.#serveCounted(type, request, channel);
     // The stream ends with its link, though the session may go on.
     const isOver = () => channel.closed;
-    return this.deps.turns.serve(this.credential.id, request.size, serve, isOver);
+    return this.own.turns.serve(this.credential.id, request.size, serve, isOver);
   }
 
   async #serveCounted(type: number, request: RpcRequest, channel: Channel): Promise<RpcAnswer | RpcFeed> {
-    const { refusals } = this.deps;
+    const { refusals } = this.own;
     channel.isServed = true;
     try {
       const body = request.parse();
@@ -328,7 +337,7 @@ export class AgentSession implements ListenerOwner {
         if (this.#mayHaveTwoLinks) return this.#issueTicket();
         break;
       case StreamType.otherNodes:
-        if (this.deps.node) return { body: { Nodes: this.deps.node.others(), Name: this.deps.node.serverName } };
+        if (this.own.node) return { body: { Nodes: this.own.node.others(), Name: this.own.node.serverName } };
     }
     throw new RpcError('ERR_NGROK_332', `requests of type ${type} are not supported by this gateway`);
   }
@@ -357,7 +366,7 @@ export class AgentSession implements ListenerOwner {
 
   /** The link shares the session's limits and memory. */
   #adopt(link: SessionLink): void {
-    link.connection.trust(this.#memory, this.deps.glitches.of(this.credential.id, link.address));
+    link.connection.trust(this.#memory, this.own.glitches.of(this.credential.id, link.address));
     if (this.#largestWindow > 0) link.connection.extend(this.#largestWindow);
     link.watch({ interval: this.#announced.heartbeatinterval, tolerance: this.#announced.heartbeattolerance });
   }

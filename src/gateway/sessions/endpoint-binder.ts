@@ -7,22 +7,14 @@ import {
 } from '../../agent-protocol/messages.ts';
 import { RpcError } from '../../agent-protocol/rpc.ts';
 import { messageOf } from '../../lib/errors.ts';
-import type { IdSource } from '../../lib/ids.ts';
 import { type CompiledPolicy, PolicyRefused } from '../../traffic-policy/engine.ts';
+import type { GatewayContext } from '../context/gateway-context.ts';
 import { isOfOptions } from '../endpoint-options/client-options.ts';
 import { clientOptionsText, demandsOf, type EndpointDemands } from '../endpoint-options/endpoint-options.ts';
 import type { EndpointAddress, OnlineEndpoint } from '../endpoints/endpoint.ts';
-import {
-  type AddressSettings,
-  addressOptions,
-  tokenFor,
-  urlOf,
-  type WantedAddress,
-  wantedAddress,
-} from '../endpoints/endpoint-address.ts';
+import { addressOptions, tokenFor, urlOf, type WantedAddress, wantedAddress } from '../endpoints/endpoint-address.ts';
 import { EndpointClaims } from '../endpoints/endpoint-claims.ts';
 import type { EndpointPolicies, PolicyTarget } from '../endpoints/endpoint-policies.ts';
-import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
 import type { LiveEndpoint } from '../endpoints/live-view.ts';
 import type { Absence } from '../endpoints/lost-addresses.ts';
 import type { PortLease, TcpPortAllocator } from '../endpoints/tcp-port-allocator.ts';
@@ -39,17 +31,6 @@ export interface AddressLeases {
   settle(publicId: string): void;
   /** Whether another authtoken has an identifier at another gateway. */
   isIdOfOther(id: string, credentialId: string): boolean;
-}
-
-interface EndpointBinderOptions {
-  endpoints: EndpointRegistry;
-  ids: IdSource;
-  policies: EndpointPolicies;
-  addresses: AddressSettings;
-  tcpPorts: TcpPortAllocator | null;
-  leases?: AddressLeases | null;
-  /** Called with each policy that an endpoint has got under a name that its agent asked for; `source`: all that decides about clients. */
-  onPolicy?: (endpoint: BoundEndpoint, source: string) => void;
 }
 
 const ENDPOINT_ID = /^[A-Za-z0-9_-]{1,64}$/;
@@ -69,15 +50,23 @@ export class EndpointBinder {
   /** What agents have sent for endpoints under names that they asked for. */
   readonly #sources = new WeakMap<BoundEndpoint, { text: string; options: string }>();
 
-  constructor(private readonly options: EndpointBinderOptions) {
-    const { endpoints, tcpPorts, addresses } = options;
-    this.#claims = new EndpointClaims({ ...addresses, endpoints, tcpPorts });
+  constructor(
+    private readonly context: Pick<GatewayContext, 'store' | 'endpoints' | 'addresses'>,
+    private readonly own: {
+      policies: EndpointPolicies;
+      tcpPorts: TcpPortAllocator | null;
+      leases: AddressLeases | null;
+      /** Called with each policy that an endpoint has got under a name that its agent asked for; `source`: all that decides about clients. */
+      onPolicy?: (endpoint: BoundEndpoint, source: string) => void;
+    },
+  ) {
+    this.#claims = new EndpointClaims(context, own.tcpPorts);
   }
 
   /** @param hold called synchronously before it goes online, so that it ends with its session @throws {RpcError} */
   async bind(owner: ListenerOwner, request: BindRequest, hold: (endpoint: BoundEndpoint) => void): Promise<Bound> {
     const options = parseMessage(BindOptions, request.Opts ?? {}, 'ERR_NGROK_301', 'the options of the endpoint are');
-    const wanted = this.#withName(owner, request, wantedAddress(request, options, this.options.addresses));
+    const wanted = this.#withName(owner, request, wantedAddress(request, options, this.context.addresses));
     const { protocol } = wanted;
     const { ForwardsTo: forwardsTo, Extra: extra } = request;
     const demands = demandsOf(request.Opts, { protocol, forwardsTo, ipPolicyRef: extra.IPPolicyRef });
@@ -94,7 +83,7 @@ export class EndpointBinder {
         this.#claims.checkPool(endpoint);
         hold(endpoint);
         if (lease) this.#leases.set(endpoint, lease);
-        this.options.endpoints.add(endpoint);
+        this.context.endpoints.add(endpoint);
       });
       const source = { text, options: clientOptionsText(request.Opts, extra.IPPolicyRef) };
       if (isWanted) this.#sources.set(endpoint, source);
@@ -108,12 +97,13 @@ export class EndpointBinder {
   /** To be called when an endpoint is online for good, and when it has changed. */
   notePolicy(endpoint: BoundEndpoint): void {
     const source = this.#sources.get(endpoint);
-    if (source) this.options.onPolicy?.(endpoint, `${source.options}\n${source.text}`);
+    if (source) this.own.onPolicy?.(endpoint, `${source.options}\n${source.text}`);
   }
 
   /** Goes on with an endpoint whose address no other gateway has. */
   async #leased(endpoint: BoundEndpoint, goOn: () => void): Promise<void> {
-    const { leases, endpoints } = this.options;
+    const { endpoints } = this.context;
+    const { leases } = this.own;
     if (!leases) return goOn();
     await leases.take(endpoint.view());
     try {
@@ -135,7 +125,7 @@ export class EndpointBinder {
     const isVersion2 = owner.agent.clientType === '' && owner.agent.version.startsWith('2.');
     if (!isVersion2 || host !== null || internal || (protocol !== 'http' && protocol !== 'https')) return wanted;
     const other = protocol === 'http' ? 'https' : 'http';
-    const { endpoints } = this.options;
+    const { endpoints } = this.context;
     const isSibling = (each: OnlineEndpoint) =>
       each.owner === owner && each.protocol === other && !each.internal && each.forwardsTo === forwardsTo;
     const free = (each: OnlineEndpoint) => endpoints.holders({ ...wanted, host: each.host, port: 0 }).length === 0;
@@ -180,21 +170,21 @@ export class EndpointBinder {
       );
     }
     owner.credential.authorize({ kind: 'labels', labels });
-    const id = this.options.ids.next('tn');
+    const id = this.context.store.ids.next('tn');
     const tunnel = new LabeledTunnel({ id, publicId: id, labels, forwardsTo, metadata, http2Upstream: false }, owner);
-    this.options.endpoints.addLabeled(tunnel);
+    this.context.endpoints.addLabeled(tunnel);
     return tunnel;
   }
 
   /** Routes no further connection to an endpoint; others can have its address. @param absence why its agent is expected back */
   retire(endpoint: BoundEndpoint, absence: Absence | null = null): void {
-    this.options.endpoints.retire(endpoint, absence);
+    this.context.endpoints.retire(endpoint, absence);
     this.#endLease(endpoint);
   }
 
   /** @param absence why its agent is expected back; null: it is not */
   unbind(listener: BoundEndpoint | LabeledTunnel, reason: Error, absence: Absence | null): void {
-    const { endpoints } = this.options;
+    const { endpoints } = this.context;
     if (listener instanceof LabeledTunnel) {
       endpoints.removeLabeled(listener);
     } else {
@@ -206,7 +196,7 @@ export class EndpointBinder {
 
   /** The agent that has unbound an endpoint has left: it may come back. */
   expect(endpoint: BoundEndpoint): void {
-    this.options.endpoints.expect(endpoint, 'lost');
+    this.context.endpoints.expect(endpoint, 'lost');
   }
 
   #endLease(endpoint: BoundEndpoint): void {
@@ -217,7 +207,7 @@ export class EndpointBinder {
   /** @throws {RpcError} when the policy or the options are invalid */
   async #compile(text: string, target: PolicyTarget): Promise<CompiledPolicy> {
     try {
-      return await this.options.policies.compile(text, target);
+      return await this.own.policies.compile(text, target);
     } catch (error) {
       if (!(error instanceof PolicyRefused)) throw error;
       if (isOfOptions(error)) throw new RpcError('ERR_NGROK_301', messageOf(error), { cause: error });
@@ -256,7 +246,9 @@ export class EndpointBinder {
 
   /** An agent that reconnects keeps its endpoint id, unless another endpoint online has it. */
   #identify({ credential }: ListenerOwner, offered: string): { id: string; publicId: string } {
-    const { endpoints, ids, leases } = this.options;
+    const { endpoints, store } = this.context;
+    const { ids } = store;
+    const { leases } = this.own;
     const fresh = ids.next('ep');
     if (offered === '') return { id: fresh, publicId: fresh };
     if (!ENDPOINT_ID.test(offered)) throw new RpcError('ERR_NGROK_301', 'the endpoint id is malformed');

@@ -28,11 +28,20 @@ export class Lane {
   readonly streams = new Set<GatedChannel>();
   readonly shares = new ClientShares<GatedChannel>();
   readonly traffic = new EndpointTraffic();
-  /** Called when no stream is left, unless it is closed. */
-  onEmpty = () => {};
+  #onEmpty: (() => void) | null = null;
 
   /** @param upstream as the agent reports it */
   constructor(readonly upstream = '') {}
+
+  /** @param drained called each time when no stream is left from now on, unless it is closed */
+  drain(drained: () => void): void {
+    this.#onEmpty = drained;
+  }
+
+  /** To be called when a stream has left. */
+  streamLeft(): void {
+    if (this.streams.size === 0 && !this.closed) this.#onEmpty?.();
+  }
 }
 
 const NOBODY: ByteReceiver = { onData() {}, onEnd() {} };

@@ -40,14 +40,6 @@ const ASK_MS = 2_000;
 /** Then they have this long. Below the heartbeat of SDKs (10 s), and above the pauses of mobile links. */
 const ANSWER_MS = 6_000;
 
-interface SilenceWatchDeps {
-  readonly connection: Heard;
-  /** Sends something that every live agent answers. */
-  ask(): void;
-  /** The agent does not answer. Not called again. */
-  onSilence(): void;
-}
-
 /**
  * Detects agents that answer nothing while clients wait: they lost power, or `@ngrok/ngrok` 1.7.0 has closed its session,
  * which keeps the socket. Their heartbeats are missed only later. Nothing runs while nothing is sent.
@@ -58,10 +50,18 @@ export class SilenceWatch {
   /** When the first bytes were sent since the last ones arrived. */
   #unansweredSince = 0;
 
-  constructor(private readonly deps: SilenceWatchDeps) {}
+  constructor(
+    private readonly own: {
+      readonly connection: Heard;
+      /** Sends something that every live agent answers. */
+      ask(): void;
+      /** The agent does not answer. Not called again. */
+      onSilence(): void;
+    },
+  ) {}
 
   sent(): void {
-    if (this.#unansweredSince <= this.deps.connection.lastReadAt) this.#unansweredSince = performance.now();
+    if (this.#unansweredSince <= this.own.connection.lastReadAt) this.#unansweredSince = performance.now();
     if (this.#timer === undefined && this.#immediate === undefined) this.#wait(ASK_MS, () => this.#ask());
   }
 
@@ -71,7 +71,7 @@ export class SilenceWatch {
   }
 
   #ask(): void {
-    if (this.deps.connection.lastReadAt >= this.#unansweredSince) return;
+    if (this.own.connection.lastReadAt >= this.#unansweredSince) return;
     const early = this.#unansweredSince + ASK_MS - performance.now();
     if (early > 0) {
       this.#wait(early, () => this.#ask());
@@ -79,14 +79,14 @@ export class SilenceWatch {
     }
     const askedAt = performance.now();
     this.#wait(ANSWER_MS, () => this.#judge(askedAt));
-    this.deps.ask();
+    this.own.ask();
   }
 
   #judge(askedAt: number): void {
     // Timers run before sockets are read: after a stall, an answer may still wait there.
     this.#immediate = setImmediate(() => {
       this.#immediate = undefined;
-      if (this.deps.connection.lastReadAt < askedAt) this.deps.onSilence();
+      if (this.own.connection.lastReadAt < askedAt) this.own.onSilence();
       else this.#ask();
     });
   }

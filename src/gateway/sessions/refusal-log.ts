@@ -1,8 +1,7 @@
 import { RpcError } from '../../agent-protocol/rpc.ts';
-import type { Log } from '../../lib/log/log.ts';
 import { Repeats } from '../../lib/log/repeats.ts';
 import { clientNetwork } from '../../lib/network/ip-address.ts';
-import type { EdgeCounters } from '../metrics/edge-counters.ts';
+import type { GatewayContext } from '../context/gateway-context.ts';
 
 /** The agent that was refused; before it has authenticated, only its address is known. */
 interface RefusedAgent {
@@ -27,26 +26,28 @@ export class FormerDeviceRefused extends RpcError {
 export class RefusalLog {
   readonly #repeats = new Repeats();
 
-  constructor(
-    private readonly counters: EdgeCounters,
-    private readonly log: Log,
-  ) {}
+  constructor(private readonly context: Pick<GatewayContext, 'counters' | 'activity' | 'log'>) {}
 
   /** Agents of revoked devices are not counted: they try until somebody stops them, and nothing is wrong. */
   session(agent: RefusedAgent, error: unknown): void {
     if (!(error instanceof FormerDeviceRefused && error.device.status === 'revoked'))
-      this.counters.refused(this.counters.sessionsRefused, error);
+      this.#count('sessionsRefused', error);
     this.#warn('agent', agent, error);
   }
 
   endpoint(agent: RefusedAgent, error: unknown): void {
-    this.counters.refused(this.counters.bindsRefused, error);
+    this.#count('bindsRefused', error);
     this.#warn('endpoint', agent, error);
   }
 
   /** The second link of a session, which goes on without. */
   link(agent: RefusedAgent, error: unknown): void {
     this.#warn('link', agent, error);
+  }
+
+  #count(which: 'sessionsRefused' | 'bindsRefused', error: unknown): void {
+    const { counters } = this.context;
+    counters.refused(counters[which], error);
   }
 
   /** Other errors are bugs, which are logged elsewhere. */
@@ -57,8 +58,9 @@ export class RefusalLog {
     const times = this.#repeats.timesDue(`${credential ?? device ?? clientNetwork(address)} ${error.code}`);
     if (times === null) return;
     const facts = { address, session, credential, device, name, code: error.code, reason: error.message, times };
-    if (what === 'agent') this.log.warn(facts, 'agent refused');
-    else if (what === 'endpoint') this.log.warn(facts, 'endpoint refused');
-    else this.log.warn(facts, 'second connection refused');
+    const { log } = this.context;
+    if (what === 'agent') log.warn(facts, 'agent refused');
+    else if (what === 'endpoint') log.warn(facts, 'endpoint refused');
+    else log.warn(facts, 'second connection refused');
   }
 }

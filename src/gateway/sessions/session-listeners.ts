@@ -9,13 +9,6 @@ import type { EndpointBinder } from './endpoint-binder.ts';
 
 export type Listener = BoundEndpoint | LabeledTunnel;
 
-export interface SessionListenersDeps {
-  binder: EndpointBinder;
-  maxListeners: number;
-  optionBytes: OptionBytes;
-  log: Log;
-}
-
 export class SessionListeners {
   /** By the agent's ids. */
   readonly #byId = new Map<string, Listener>();
@@ -29,7 +22,13 @@ export class SessionListeners {
 
   constructor(
     private readonly owner: ListenerOwner,
-    private readonly deps: SessionListenersDeps,
+    private readonly log: Log,
+    private readonly own: {
+      binder: EndpointBinder;
+      /** Endpoints and labelled tunnels of the session. */
+      maxListeners: number;
+      optionBytes: OptionBytes;
+    },
   ) {}
 
   get size(): number {
@@ -48,7 +47,7 @@ export class SessionListeners {
       for (const one of releases) one();
     };
     this.#pending += 1;
-    const { binder, optionBytes, log } = this.deps;
+    const { binder, optionBytes } = this.own;
     const hold = (bound: BoundEndpoint) => {
       releases.push(optionBytes.take(this.owner.credential.id, bound.policy.memory, 0));
       this.#hold(bound, release);
@@ -67,13 +66,13 @@ export class SessionListeners {
       throw new RpcError('ERR_NGROK_741', 'the endpoint was taken offline while it was being bound');
     }
     binder.notePolicy(endpoint);
-    log.debug({ session: this.owner.id, url: endpoint.url }, 'endpoint online');
+    this.log.debug({ session: this.owner.id, url: endpoint.url }, 'endpoint online');
     return this.#answer(endpoint, answer);
   }
 
   /** @param size bytes of the request @throws {RpcError} */
   bindLabeled(request: BindLabeledRequest, size: number): RpcAnswer {
-    const { binder, log } = this.deps;
+    const { binder } = this.own;
     const release = this.#takeAllowance(size);
     let tunnel: LabeledTunnel;
     try {
@@ -82,7 +81,7 @@ export class SessionListeners {
       release();
       throw error;
     }
-    log.debug({ session: this.owner.id, labels: tunnel.labels }, 'labelled tunnel online');
+    this.log.debug({ session: this.owner.id, labels: tunnel.labels }, 'labelled tunnel online');
     this.#hold(tunnel, release);
     return this.#answer(tunnel, { Id: tunnel.id });
   }
@@ -90,7 +89,7 @@ export class SessionListeners {
   /** @param size bytes of the request @throws {RpcError} */
   async update(request: PatchRequest, size: number): Promise<RpcAnswer> {
     const endpoint = this.named(request.TunnelId);
-    const { binder, optionBytes, log } = this.deps;
+    const { binder, optionBytes } = this.own;
     const releases = [optionBytes.take(this.owner.credential.id, size)];
     const release = () => {
       for (const one of releases) one();
@@ -107,7 +106,7 @@ export class SessionListeners {
     binder.notePolicy(endpoint);
     // It went offline meanwhile.
     if (this.#byId.get(endpoint.id) !== endpoint) release();
-    log.debug({ session: this.owner.id, url: endpoint.url }, 'endpoint changed');
+    this.log.debug({ session: this.owner.id, url: endpoint.url }, 'endpoint changed');
     return { body: {} };
   }
 
@@ -118,13 +117,13 @@ export class SessionListeners {
       this.unbind(id, reason, 'lost');
       return;
     }
-    listener.lane.onEmpty = () => this.unbind(id, reason);
-    this.deps.binder.retire(listener, 'lost');
+    listener.lane.drain(() => this.unbind(id, reason));
+    this.own.binder.retire(listener, 'lost');
   }
 
   /** Routes no further connections to any listener; those that are under way go on. */
   retireAll(): void {
-    for (const listener of this.#byId.values()) if (!('labels' in listener)) this.deps.binder.retire(listener);
+    for (const listener of this.#byId.values()) if (!('labels' in listener)) this.own.binder.retire(listener);
   }
 
   /**
@@ -134,7 +133,7 @@ export class SessionListeners {
   unbind(id: string, reason: Error, absence: Absence | null = null): void {
     const listener = this.#byId.get(id);
     if (!listener) return;
-    const { binder, log } = this.deps;
+    const { binder } = this.own;
     this.#byId.delete(id);
     this.#release.get(listener)?.();
     this.#releaseUpdate.get(listener)?.();
@@ -144,14 +143,14 @@ export class SessionListeners {
       if (absence === 'leaving') this.#noteLeaving(listener);
     }
     const { publicId } = listener;
-    log.debug({ session: this.owner.id, id: publicId, reason: messageOf(reason) }, 'endpoint offline');
+    this.log.debug({ session: this.owner.id, id: publicId, reason: messageOf(reason) }, 'endpoint offline');
   }
 
   /** The session is lost: its agent is expected back, also for what it has unbound right before. */
   lose(reason: Error): void {
     for (const id of [...this.#byId.keys()]) this.unbind(id, reason, 'lost');
     const since = performance.now() - LEAVING_MS;
-    for (const { endpoint, at } of this.#leaving) if (at > since) this.deps.binder.expect(endpoint);
+    for (const { endpoint, at } of this.#leaving) if (at > since) this.own.binder.expect(endpoint);
   }
 
   #noteLeaving(endpoint: BoundEndpoint): void {
@@ -185,7 +184,7 @@ export class SessionListeners {
   }
 
   #takeAllowance(size: number): () => void {
-    const { maxListeners, optionBytes } = this.deps;
+    const { maxListeners, optionBytes } = this.own;
     if (this.#byId.size + this.#pending >= maxListeners) {
       throw new RpcError('ERR_NGROK_350', `endpoint limit reached: one session can have ${maxListeners} endpoints`);
     }

@@ -2,7 +2,7 @@ import { EventEmitter, once } from 'node:events';
 import { createServer, type Server, type Socket } from 'node:net';
 import { createSecureContext, type SecureContext, type TLSSocket } from 'node:tls';
 import { RpcError } from '../../agent-protocol/rpc.ts';
-import { type HeldSocket, listen } from '../../lib/network/listen.ts';
+import { listen } from '../../lib/network/listen.ts';
 import { LoadBalancers } from '../../lib/network/load-balancers.ts';
 import { PendingConnections, PendingHandshake } from '../../lib/network/pending-connections.ts';
 import { performHandshake } from '../../lib/network/server-handshake.ts';
@@ -11,11 +11,11 @@ import { systemClock } from '../../lib/time/clock.ts';
 import { withDeadline } from '../../lib/time/deadline.ts';
 import { noteArrival } from '../../lib/time/loop-turn.ts';
 import type { AgentLimits } from '../../settings/gateway-settings.ts';
+import type { GatewayContext } from '../context/gateway-context.ts';
 import { newestOfLargestShare } from '../endpoints/endpoint-owner.ts';
-import type { EdgeCounters } from '../metrics/edge-counters.ts';
 import { AGENT_LIMITS, AgentMemory, GlitchLimits, LoggedSessions, OptionBytes } from './agent-limits.ts';
-import { AgentLink, type AgentLinkDeps, type SessionDirectory } from './agent-link.ts';
-import type { AgentSession, SessionNode } from './agent-session.ts';
+import { AgentLink, type LinkOptions, type SessionDirectory } from './agent-link.ts';
+import type { AgentSession, SessionContext, SessionNode } from './agent-session.ts';
 import type { AddressLeases } from './endpoint-binder.ts';
 import { RefusalLog } from './refusal-log.ts';
 import { RequestTurns } from './request-turns.ts';
@@ -37,24 +37,6 @@ const DRAIN_MS = 10_000;
 const RENEWAL_CHECK_MS = 60_000;
 /** Second links of sessions, as a share of the limit on sessions: they take file descriptors too. */
 const SECOND_LINKS = 1 / 4;
-
-export interface SessionServerOptions extends Pick<AgentLinkDeps, 'access' | 'binder' | 'ids' | 'log'> {
-  /** Issues the certificate that agents see; called again at `renewAt`, in Unix milliseconds. */
-  issueCertificate(): Promise<{ cert: string; key: string; renewAt: number }>;
-  host: string;
-  /** Port of a listener for agents; 0 for any free port, null for none: connections then come through `accept`. */
-  port: number | null;
-  /** Sockets that a service manager holds; omitted: none. */
-  held?: readonly HeldSocket[];
-  unauthenticated?: number;
-  limits?: Partial<AgentLimits> | undefined;
-  leases?: Pick<AddressLeases, 'isIdOfOther'> | null;
-  node?: SessionNode | null | undefined;
-  /** Omitted: a share of the machine's memory. */
-  memory?: AgentMemory;
-  balancers: LoadBalancers | null;
-  counters: EdgeCounters;
-}
 
 /** Accepts the connections of agents, and holds the sessions that have authenticated. Emits when one comes or goes. */
 export class SessionServer
@@ -79,27 +61,45 @@ export class SessionServer
   readonly #attached = new Map<AgentLink, string>();
   #stopped = false;
   #isDraining = false;
-  #context: SecureContext | undefined;
+  #secureContext: SecureContext | undefined;
   /** When the current certificate was issued, in Unix milliseconds. */
   #issuedAt = 0;
   #renewAt = 0;
   #renewal: NodeJS.Timeout | undefined;
 
-  constructor(private readonly options: SessionServerOptions) {
+  constructor(
+    private readonly context: SessionContext & {
+      options: Pick<GatewayContext['options'], 'host' | 'sessionPort' | 'heldSockets'> & {
+        agentLimits?: Partial<AgentLimits>;
+      };
+      shares: Pick<GatewayContext['shares'], 'sessions' | 'unauthenticated'>;
+      balancers: GatewayContext['balancers'];
+    },
+    private readonly own: Pick<LinkOptions, 'access' | 'binder'> & {
+      /** Issues the certificate that agents see; called again at `renewAt`, in Unix milliseconds. */
+      issueCertificate(): Promise<{ cert: string; key: string; renewAt: number }>;
+      leases: Pick<AddressLeases, 'isIdOfOther'> | null;
+      node: SessionNode | null;
+      /** Omitted: a share of the machine's memory. */
+      memory?: AgentMemory;
+    },
+  ) {
     super();
-    const { unauthenticated: limit = MAX_UNAUTHENTICATED } = options;
+    const { options, shares, log } = context;
+    const limit = Math.min(MAX_UNAUTHENTICATED, shares.unauthenticated);
     const reason = new Error('too many connections that have not authenticated');
     this.#unauthenticated = new PendingConnections(limit, (link) => link.end(reason));
     this.#handshaking = new PendingConnections(limit, ({ socket }) => socket.destroy());
-    this.#limits = { ...AGENT_LIMITS, ...options.limits };
+    const limits = { ...AGENT_LIMITS, ...options.agentLimits };
+    this.#limits = { ...limits, sessions: Math.min(limits.sessions, shares.sessions) };
     this.#optionBytes = new OptionBytes(this.#limits.optionBytes);
-    this.#refusals = new RefusalLog(options.counters, options.log);
-    this.#logged = new LoggedSessions(options.log);
-    this.#memory = options.memory ?? new AgentMemory();
-    const identified = LoadBalancers.before(options.balancers, (socket) => {
+    this.#refusals = new RefusalLog(context);
+    this.#logged = new LoggedSessions(log);
+    this.#memory = own.memory ?? new AgentMemory();
+    const identified = LoadBalancers.before(context.balancers, (socket) => {
       this.#secure(socket).catch((error: unknown) => {
         socket.destroy();
-        options.log.error({ err: error }, 'agent connection failed');
+        log.error({ err: error }, 'agent connection failed');
       });
     });
     this.#server = createServer((socket) => {
@@ -116,7 +116,8 @@ export class SessionServer
 
   /** Starts the listener for agents, if a port is configured; returns the port. @throws the system's error */
   async start(): Promise<number | null> {
-    const { host, port, held = [], log } = this.options;
+    const { options, log } = this.context;
+    const { host, sessionPort: port, heldSockets: held = [] } = options;
     if (port === null) return null;
     await this.#renew();
     const chosen = await listen(this.#server, { host, port }, held);
@@ -130,11 +131,11 @@ export class SessionServer
       socket.destroy();
       return;
     }
-    const { access, binder, ids, counters, node = null, log } = this.options;
+    const { access, binder, node } = this.own;
     socket.setNoDelay(true);
     socket.setKeepAlive(true);
-    const link = new AgentLink(socket, socket.remoteAddress ?? '', {
-      ...{ access, binder, ids, counters, node, log },
+    const link = new AgentLink(socket, socket.remoteAddress ?? '', this.context, {
+      ...{ access, binder, node },
       directory: this,
       maxListeners: this.#limits.endpoints,
       maxStreams: this.#limits.connections,
@@ -160,7 +161,7 @@ export class SessionServer
   drain(): void {
     if (this.#isDraining) return;
     this.#isDraining = true;
-    this.options.log.info({ sessions: this.#sessions.size }, 'gateway is being emptied');
+    this.context.log.info({ sessions: this.#sessions.size }, 'gateway is being emptied');
     // A load balancer sees that the port is closed.
     if (this.#server.listening) this.#server.close();
     setTimeout(() => this.#shed([...this.#sessions]), TOLD_MS).unref();
@@ -169,14 +170,14 @@ export class SessionServer
   #shed([session, ...rest]: readonly AgentSession[]): void {
     if (session === undefined || this.#stopped) return;
     const reason = new Error('the gateway is being emptied');
-    if (this.options.node?.hasOther(session)) session.drain(reason, DRAIN_MS);
+    if (this.own.node?.hasOther(session)) session.drain(reason, DRAIN_MS);
     else session.end(reason);
     setTimeout(() => this.#shed(rest), SHED_MS).unref();
   }
 
   /** Ends the sessions of agents that have another one at another gateway, once their clients have what they have under way. */
   handOver(): void {
-    const { node } = this.options;
+    const { node } = this.own;
     const reason = new Error('the gateway is stopping');
     for (const session of this.#sessions) if (node?.hasOther(session)) session.drain(reason, DRAIN_MS);
   }
@@ -210,7 +211,7 @@ export class SessionServer
   }
 
   mayKeep(id: string, credentialId: string): boolean {
-    if (!SESSION_ID.test(id) || this.options.leases?.isIdOfOther(id, credentialId)) return false;
+    if (!SESSION_ID.test(id) || this.own.leases?.isIdOfOther(id, credentialId)) return false;
     return ![...this.#sessions].some((session) => session.id === id && session.credential.id !== credentialId);
   }
 
@@ -259,13 +260,13 @@ export class SessionServer
       await handshake.readHello();
       secured = await performHandshake(
         socket,
-        { secureContext: this.#context },
+        { secureContext: this.#secureContext },
         {
           onBegin: () => {
             timer.refresh();
             handshake.begins();
           },
-          onError: (err) => this.options.log.debug({ err }, 'agent TLS handshake failed'),
+          onError: (err) => this.context.log.debug({ err }, 'agent TLS handshake failed'),
         },
       );
     } finally {
@@ -278,8 +279,8 @@ export class SessionServer
 
   async #renew(): Promise<void> {
     const now = Date.now();
-    const { cert, key, renewAt } = await this.options.issueCertificate();
-    this.#context = createSecureContext({ ...TLS_SERVER_OPTIONS, cert, key });
+    const { cert, key, renewAt } = await this.own.issueCertificate();
+    this.#secureContext = createSecureContext({ ...TLS_SERVER_OPTIONS, cert, key });
     this.#issuedAt = now;
     this.#renewAt = renewAt;
   }
@@ -291,7 +292,7 @@ export class SessionServer
     try {
       await this.#renew();
     } catch (error) {
-      this.options.log.error({ err: error }, 'agent certificate not renewed; retrying in a minute');
+      this.context.log.error({ err: error }, 'agent certificate not renewed; retrying in a minute');
     }
   }
 

@@ -180,7 +180,7 @@ export class StreamGate implements GatedChannelObserver {
     stream.lane.shares.delete(stream.client, stream);
     this.#settle(stream);
     if (this.#waiting.size > 0) this.admit();
-    if (stream.lane.streams.size === 0 && !stream.lane.closed) stream.lane.onEmpty();
+    stream.lane.streamLeft();
   }
 
   /** Whether a client of this listener would get a stream, unless others have been promised the rest. */

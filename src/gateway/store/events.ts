@@ -120,6 +120,13 @@ export interface Activity {
    * @param owner whose events of the type are limited, since they can be repeated at will; left out: no limit
    */
   note(type: ActivityType, describe: () => Readonly<Record<string, unknown>>, owner?: string): void;
+  /**
+   * Notes a sample of what clients can bring about as often as they like: ten events of the type a second, and five of one source.
+   * Each has `omitted`, how many were left out before it.
+   *
+   * @param source the endpoint or client network whose events leave as many for others
+   */
+  sample(type: ActivityType, source: string, describe: () => Readonly<Record<string, unknown>>): void;
 }
 
 const activityColumns = { id: text, created_at: text, type: text, object: json<Readonly<Record<string, unknown>>>() };

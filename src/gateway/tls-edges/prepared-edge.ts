@@ -21,13 +21,15 @@ export interface PreparedEdge {
   readonly backendId: string | null;
 }
 
-type Parts = { store: Pick<Store, 'certificateAuthorities'>; policies: EndpointPolicies };
-
 const NO_FRAME = { before: {}, after: {} };
 const ANSWERS = 'bkdhr_';
 
 /** Compiles the modules of an edge; disabled ones are ignored. @throws {PolicyRefused} for an invalid policy */
-export async function prepareEdge(row: TlsEdgeRow, { store, policies }: Parts): Promise<PreparedEdge> {
+export async function prepareEdge(
+  row: TlsEdgeRow,
+  store: Pick<Store, 'certificateAuthorities'>,
+  policies: EndpointPolicies,
+): Promise<PreparedEdge> {
   const { ip_restriction, traffic_policy, backend } = row;
   const compile = (text: string) =>
     policies.compile(text, { protocol: 'tls', url: row.id, payer: row.id, internal: false, frame: NO_FRAME });
@@ -49,7 +51,7 @@ function restrictionText(ip_policies: readonly string[]): string {
 function demandsOf(
   { tls_termination: termination, mutual_tls: mutual }: TlsEdgeRow,
   isTerminated: boolean,
-  { certificateAuthorities }: Parts['store'],
+  { certificateAuthorities }: Pick<Store, 'certificateAuthorities'>,
 ): HandshakeDemands | null {
   const atEdge = termination?.enabled && termination.terminate_at === 'edge' ? termination : null;
   if (!atEdge && !mutual?.enabled && !isTerminated) return null;
@@ -59,7 +61,7 @@ function demandsOf(
 }
 
 /** A missing authority fails the edge: without it, every client would be accepted. */
-function pemOf(id: string, authorities: Parts['store']['certificateAuthorities']): string {
+function pemOf(id: string, authorities: Store['certificateAuthorities']): string {
   const row = authorities.get(id);
   if (!row) throw new Error(`certificate authority ${id} not found`);
   return row.ca_pem;

@@ -3,6 +3,7 @@ import { messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { noteArrival } from '../../lib/time/loop-turn.ts';
 import type { PolicyConnection, PolicyEndpoint } from '../../traffic-policy/policy-subjects.ts';
+import type { GatewayContext } from '../context/gateway-context.ts';
 import { ClientConnection, clientTls, HelloTls } from '../edge/connections/client-connection.ts';
 import { findDestination, isAllowed, runConnectPhase } from '../edge/connections/connect-phase.ts';
 import { resetConnection } from '../edge/http/error-response.ts';
@@ -10,21 +11,10 @@ import { type HelloClient, meetsClientDemands } from '../edge/tls/handshakes.ts'
 import type { TlsEdgeRoute, TlsEdgeRouter, TlsRouteParts } from '../edge/tls-mux.ts';
 import type { LabeledUpstream, Labels, RefusesClient } from '../endpoints/endpoint.ts';
 import type { EndpointPolicies } from '../endpoints/endpoint-policies.ts';
-import type { Store } from '../store/store.ts';
 import type { HttpResponseBackendRow, TlsEdgeRow, TunnelGroupBackendRow } from '../store/tls-edges.ts';
 import type { ServedEdge, TlsEdgeIndex } from './edge-index.ts';
 import { FixedResponses } from './fixed-responses.ts';
 import { endpointOf, type PreparedEdge, prepareEdge } from './prepared-edge.ts';
-
-interface TlsEdgesOptions extends TlsRouteParts {
-  index: TlsEdgeIndex;
-  store: Pick<Store, 'database' | 'certificateAuthorities' | 'httpResponseBackends' | 'tunnelGroupBackends'>;
-  policies: EndpointPolicies;
-  isRefused: RefusesClient;
-  /** Finds a labelled tunnel that has all of the labels; matching tunnels take turns. */
-  withLabels(labels: Labels): LabeledUpstream | undefined;
-  log: Log;
-}
 
 const HTTP = ['http/1.1'];
 
@@ -36,21 +26,30 @@ export class TlsEdges implements TlsEdgeRouter {
   readonly #groupBackend: (id: string) => TunnelGroupBackendRow | null;
   #ports: EdgePorts | null = null;
 
-  constructor(private readonly options: TlsEdgesOptions) {
-    const { database, httpResponseBackends, tunnelGroupBackends } = options.store;
+  constructor(
+    private readonly context: Pick<GatewayContext, 'store' | 'log'>,
+    private readonly own: TlsRouteParts & {
+      index: TlsEdgeIndex;
+      policies: EndpointPolicies;
+      isRefused: RefusesClient;
+      /** Finds a labelled tunnel that has all of the labels; matching tunnels take turns. */
+      withLabels(labels: Labels): LabeledUpstream | undefined;
+    },
+  ) {
+    const { database, httpResponseBackends, tunnelGroupBackends } = context.store;
     this.#responseBackend = database.untilCommit((id) => httpResponseBackends.get(id));
     this.#groupBackend = database.untilCommit((id) => tunnelGroupBackends.get(id));
   }
 
   hasName(name: string): boolean {
-    return this.options.index.hasName(name);
+    return this.own.index.hasName(name);
   }
 
   routeAt(ports: () => readonly number[], isHidden = (_host: string, _name: string): boolean => false): TlsEdgeRoute {
     return {
       serve: async (client) => {
         const { hostName } = client;
-        const served = hostName === '' ? undefined : this.options.index.find(hostName, ports());
+        const served = hostName === '' ? undefined : this.own.index.find(hostName, ports());
         if (!served || isHidden(served.host, hostName)) return false;
         await this.#serve(client, served);
         return true;
@@ -59,7 +58,8 @@ export class TlsEdges implements TlsEdgeRouter {
   }
 
   openPorts(host: string, shared: readonly number[], accept: (socket: Socket, route: TlsEdgeRoute) => void): void {
-    const { index, log } = this.options;
+    const { index } = this.own;
+    const { log } = this.context;
     this.#ports = new EdgePorts({ index, routeAt: (port) => this.routeAt(() => [port]), accept, host, log });
     this.#ports.start(shared);
   }
@@ -70,7 +70,7 @@ export class TlsEdges implements TlsEdgeRouter {
 
   async #serve(client: HelloClient, served: ServedEdge): Promise<void> {
     const { socket, hostName, handshakeDone } = client;
-    const { isRefused, streams } = this.options;
+    const { isRefused, streams } = this.own;
     const endpoint = endpointOf(served);
     if (isRefused(socket)) return streams.deny(socket, endpoint);
     const edge = await this.#prepare(served.row);
@@ -87,7 +87,7 @@ export class TlsEdges implements TlsEdgeRouter {
     }
     const isAnswered = edge.backendId !== null && this.#responseBackend(edge.backendId) !== null;
     const options = { demands: edge.demands, owner: served.row.id, ...(isAnswered && { protocols: HTTP }) };
-    const secured = await this.options.handshakes.secure(client, options);
+    const secured = await this.own.handshakes.secure(client, options);
     if (secured === null) return;
     const tls = clientTls(secured, edge.demands.clientAuthorities);
     this.#route(secured, new ClientConnection(secured, startedAt, tls), edge, endpoint);
@@ -95,7 +95,7 @@ export class TlsEdges implements TlsEdgeRouter {
 
   /** Runs the traffic policy and connects the client to the backend or to an internal endpoint. */
   #route(client: Socket, connection: ClientConnection, edge: PreparedEdge, endpoint: PolicyEndpoint): void {
-    const { internal, streams } = this.options;
+    const { internal, streams } = this.own;
     const result = runConnectPhase(edge.policy, { connection, endpoint }, internal(client));
     if (result.kind === 'upstream') {
       this.#connect(client, connection, edge);
@@ -114,14 +114,15 @@ export class TlsEdges implements TlsEdgeRouter {
   #prepare(row: TlsEdgeRow): Promise<PreparedEdge> {
     const cached = this.#prepared.get(row);
     if (cached) return cached;
-    const prepared = prepareEdge(row, this.options);
+    const prepared = prepareEdge(row, this.context.store, this.own.policies);
     this.#prepared.set(row, prepared);
     prepared.catch(() => this.#prepared.delete(row));
     return prepared;
   }
 
   #connect(client: Socket, connection: PolicyConnection, { backendId, demands }: PreparedEdge): void {
-    const { withLabels, streams, log } = this.options;
+    const { log } = this.context;
+    const { withLabels, streams } = this.own;
     const response = backendId === null ? null : this.#responseBackend(backendId);
     if (response) {
       this.#fixedResponses.serve(client, response);
@@ -138,14 +139,6 @@ export class TlsEdges implements TlsEdgeRouter {
   }
 }
 
-interface EdgePortsOptions {
-  index: TlsEdgeIndex;
-  routeAt(port: number): TlsEdgeRoute;
-  accept(socket: Socket, route: TlsEdgeRoute): void;
-  host: string;
-  log: Log;
-}
-
 const MAX_PORTS = 100;
 /** A port that another program uses may become free. */
 const RETRY_MS = 30_000;
@@ -158,7 +151,15 @@ class EdgePorts {
   #publicPorts: ReadonlySet<number> = new Set();
   #retry: NodeJS.Timeout | undefined;
 
-  constructor(private readonly options: EdgePortsOptions) {}
+  constructor(
+    private readonly options: {
+      index: TlsEdgeIndex;
+      routeAt(port: number): TlsEdgeRoute;
+      accept(socket: Socket, route: TlsEdgeRoute): void;
+      host: string;
+      log: Log;
+    },
+  ) {}
 
   /** @param publicPorts numbers of the shared port */
   start(publicPorts: readonly number[]): void {

@@ -1,8 +1,27 @@
 import { domainToASCII } from 'node:url';
-import { hasInvalidPunycode } from '../../lib/network/punycode.ts';
+import { type HostnameFlaw, hostnameFlaws, MAX_HOSTNAME } from '../../lib/network/hostname-grammar.ts';
 import type { Refusal } from './refusal.ts';
 
 const UNQUALIFIED: Refusal = { code: 448, text: 'the name is not fully qualified: use a name such as app.example.com' };
+
+const TOO_LONG: Refusal = { code: 514, text: 'the name is longer than 253 characters' };
+const EMPTY_LABEL: Refusal = { code: 409, text: 'the name has an empty label' };
+/** As in ngrok's API; double hyphens are accepted. */
+const REFUSALS: Readonly<Partial<Record<HostnameFlaw, Refusal>>> = {
+  'starts with a dot': EMPTY_LABEL,
+  'ends with a dot': EMPTY_LABEL,
+  'empty label': EMPTY_LABEL,
+  'label too long': { code: 513, text: 'a label is longer than 63 characters' },
+  underscore: { code: 438, text: 'an underscore is not allowed in hostnames' },
+  character: { code: 406, text: 'a label has a character that is not allowed in hostnames' },
+  'label starts with a hyphen': { code: 407, text: 'a label starts with a hyphen' },
+  'label ends with a hyphen': { code: 408, text: 'a label ends with a hyphen' },
+  'hyphens in third and fourth place': { code: 410, text: 'a label has hyphens in its third and fourth place' },
+  'ends in a number': { code: 411, text: 'the name ends in a number: an address is not a hostname' },
+  'too long': TOO_LONG,
+};
+/** Told after those of labels, and after that a name is not fully qualified. */
+const OF_WHOLE: ReadonlySet<HostnameFlaw> = new Set(['ends in a number', 'too long']);
 
 /** What every accepted hostname matches. */
 export const HOSTNAME_PATTERN = /^(\*\.)?([^\s*_./:]{1,63}\.)+[^\s*_./:]{1,63}\.?$/;
@@ -22,7 +41,12 @@ export function parseHostname(text: string): string | Refusal {
   }
   const ascii = toAscii(base);
   if (ascii === null) return { code: 429, text: 'the name is not valid as an internationalized name' };
-  return refuseLabels(ascii.split('.')) ?? refuseWhole(ascii, wildcard);
+  const flaws = hostnameFlaws(ascii);
+  const refusal = refusalOf(flaws.filter((flaw) => !OF_WHOLE.has(flaw)));
+  if (refusal) return refusal;
+  if (!wildcard && !ascii.includes('.')) return UNQUALIFIED;
+  const full = wildcard ? `*.${ascii}` : ascii;
+  return refusalOf(flaws) ?? (full.length > MAX_HOSTNAME ? TOO_LONG : full);
 }
 
 function refuseStar(base: string): Refusal | null {
@@ -36,34 +60,11 @@ function refuseStar(base: string): Refusal | null {
 function toAscii(base: string): string | null {
   if (!/[^\0-\x7f]|(^|\.)xn--/i.test(base)) return base.toLowerCase();
   const ascii = domainToASCII(base);
-  return ascii === '' || hasInvalidPunycode(ascii) ? null : ascii;
+  return ascii === '' || hostnameFlaws(ascii).includes('punycode') ? null : ascii;
 }
 
-function refuseLabels(labels: readonly string[]): Refusal | null {
-  for (const label of labels) {
-    const refusal = refuseLabel(label);
-    if (refusal) return refusal;
-  }
-  return null;
-}
-
-function refuseLabel(label: string): Refusal | null {
-  if (label === '') return { code: 409, text: 'the name has an empty label' };
-  if (label.length > 63) return { code: 513, text: 'a label is longer than 63 characters' };
-  if (label.includes('_')) return { code: 438, text: 'an underscore is not allowed in hostnames' };
-  if (!/^[a-z0-9-]+$/.test(label))
-    return { code: 406, text: 'a label has a character that is not allowed in hostnames' };
-  if (label.startsWith('-')) return { code: 407, text: 'a label starts with a hyphen' };
-  if (label.endsWith('-')) return { code: 408, text: 'a label ends with a hyphen' };
-  if (/^(?!xn).{2}--/.test(label)) return { code: 410, text: 'a label has hyphens in its third and fourth place' };
-  return null;
-}
-
-function refuseWhole(name: string, wildcard: boolean): string | Refusal {
-  if (!wildcard && !name.includes('.')) return UNQUALIFIED;
-  if (/(^|\.)\d+$/.test(name)) return { code: 411, text: 'the name ends in a number: an address is not a hostname' };
-  const full = wildcard ? `*.${name}` : name;
-  return full.length > 253 ? { code: 514, text: 'the name is longer than 253 characters' } : full;
+function refusalOf(flaws: readonly HostnameFlaw[]): Refusal | undefined {
+  return flaws.map((flaw) => REFUSALS[flaw]).find((refusal) => refusal !== undefined);
 }
 
 /**

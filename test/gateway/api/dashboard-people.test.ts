@@ -34,11 +34,19 @@ const page = createServer();
 beforeAll(async () => {
   const wallClock = () => Date.now() + passed;
   const note = (type: string, describe: () => object) => void noted.push({ type, ...describe() });
-  server = await startManagementServer({ wallClock, activity: { note } });
+  const sample = (type: string, _source: string, describe: () => object) =>
+    note(type, () => ({ ...describe(), omitted: 0 }));
+  const activity = { note, sample };
+  server = await startManagementServer({ wallClock, activity });
   const { store, people } = server;
   const isRefused = () => false;
-  const onRefused = (_address: unknown, { code }: { code: string }) => void noted.push({ page: code });
-  page.on('request', createSignInPage({ store, people, isRefused, log: silentLog, passwords, wallClock, onRefused }));
+  page.on(
+    'request',
+    createSignInPage(
+      { store, options: {}, activity, log: silentLog },
+      { people, isRefused, applications: () => [], passwords, wallClock },
+    ),
+  );
   ports = { [API]: Number(new URL(server.url).port), [SIGN_IN]: await listening(page) };
 });
 afterAll(async () => {
@@ -176,7 +184,11 @@ it('tells a person without the right so, and hands out no code', async () => {
   expect(answer.body).toContain(`href="${API}/"`);
   expect(await holderAt(browser)).toBeNull();
   await submit(browser, await begin(browser), guest, 'a wrong password');
-  expect(noted).toEqual([{ page: 'ERR_GATEWAY_NOT_ADMITTED' }, { page: 'ERR_NGROK_203' }]);
+  const type = 'dashboard_sign_in_failed.v0';
+  expect(noted).toMatchObject([
+    { type, error_code: 'ERR_GATEWAY_NOT_ADMITTED' },
+    { type, error_code: 'ERR_NGROK_203' },
+  ]);
 });
 
 interface Parties {

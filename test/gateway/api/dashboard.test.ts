@@ -16,7 +16,10 @@ let noted: [type: string, object: unknown][];
 beforeEach(async () => {
   noted = [];
   server = await startManagementServer({
-    activity: { note: (type, describe) => void noted.push([type, describe()]) },
+    activity: {
+      note: (type, describe) => void noted.push([type, describe()]),
+      sample: (type, _source, describe) => void noted.push([type, { ...describe(), omitted: 0 }]),
+    },
   });
 });
 afterEach(() => server.close());

@@ -3,7 +3,7 @@ import { request } from 'node:http';
 import { text } from 'node:stream/consumers';
 import { connect } from 'node:tls';
 import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
-import type { GatewayOptions } from '../../../src/gateway/gateway-options.ts';
+import type { GatewayOptions } from '../../../src/gateway/context/gateway-options.ts';
 import { AcmeServer, NO_ACME_SERVER } from '../../support/acme-server.ts';
 import { startTestGateway, type TestGateway } from '../../support/gateway.ts';
 import { GatewayClient } from '../../support/gateway-client.ts';

@@ -10,6 +10,7 @@ import type { ReservedDomainRow } from '../../../src/gateway/store/domains.ts';
 import { openStore } from '../../../src/gateway/store/store.ts';
 import { type Clock, systemClock } from '../../../src/lib/time/clock.ts';
 import { issueCertificate } from '../../support/certificates.ts';
+import { NO_ACTIVITY } from '../../support/edge-context.ts';
 import { type ManagementServer, startManagementServer } from '../../support/management-server.ts';
 import { recordingLog } from '../../support/silent-log.ts';
 
@@ -51,10 +52,9 @@ async function startRenewal(): Promise<void> {
   lines = recording.lines;
   const wallClock = () => now;
   issuer = new ManualIssuer(wallClock);
-  renewal = new CertificateRenewal({
-    ...{ store: server.store, domains: server.store.reservedDomains },
-    ...{ issuer, clock: sleepUntilWoken, log, wallClock },
-  });
+  const { store } = server;
+  const context = { store, activity: NO_ACTIVITY, clock: sleepUntilWoken, log };
+  renewal = new CertificateRenewal(context, store.reservedDomains, issuer, wallClock);
   renewal.start();
 }
 

@@ -1,5 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { EventEmitter } from 'node:events';
+import { mkdirSync } from 'node:fs';
+import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { RpcError } from '../../../src/agent-protocol/rpc.ts';
@@ -64,8 +66,13 @@ class Member {
     const { store, shared, close } = await openForChanges(location, { older: 'upgrade', log: silentLog });
     if (shared === null) throw new Error('it has no shared database');
     const endpoints = new EndpointRegistry();
-    const own = { store, shared, endpoints, folder: location.dataDir };
-    const cluster = new Cluster({ ...own, periods: PERIODS, log: silentLog });
+    const ports = { httpPort: 0, httpsPort: 0, sessionPort: null };
+    const options = { ...location, ...ports, domain: 'localhost', host: '127.0.0.1', log: silentLog };
+    mkdirSync(join(location.dataDir, 'gateway'), { recursive: true });
+    const cluster = new Cluster(
+      { options: { ...options, periods: PERIODS }, store, endpoints, log: silentLog },
+      shared,
+    );
     const onNodes = (...nodes: Parameters<typeof cluster.update>) => cluster.update(...nodes);
     const self = { address: `${name}.test:443`, alone: false, build: 'test' };
     await shared.serve(self, { onRemoved: () => {}, onNodes }, PERIODS.renewMs);

@@ -2,7 +2,8 @@ import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { LossReports } from '../../../src/gateway/cluster/loss-reports.ts';
-import { Nodes, type Periods } from '../../../src/gateway/cluster/nodes.ts';
+import { Nodes } from '../../../src/gateway/cluster/nodes.ts';
+import type { Periods } from '../../../src/gateway/context/gateway-options.ts';
 import { lostCommits } from '../../../src/gateway/store/lost-commits.ts';
 import { openForChanges } from '../../../src/gateway/store/open-gateway-store.ts';
 import type { Loss } from '../../../src/gateway/store/shared/replica-past.ts';
@@ -46,7 +47,10 @@ async function serve(
   if (shared === null) throw new Error('it has no shared database');
   const close = closeOnce(() => opened.close());
   const nodes = address === null ? null : new Nodes(shared.node, PERIODS);
-  const losses = new LossReports({ store, shared, nodes, periods: PERIODS, log: silentLog });
+  const losses = new LossReports(
+    { store, options: { periods: PERIODS }, log: silentLog },
+    { shared, nodes, acknowledged: () => ({}) },
+  );
   const events = {
     onRemoved: () => {},
     onLoss: (loss: Loss) => losses.report(loss),
@@ -201,7 +205,10 @@ async function told(
   onTestFinished(() => store.database.close());
   for (const [loss, applied] of reports) {
     const shared = { applied, hasUnsaidLoss: false };
-    const losses = new LossReports({ store, shared, nodes: null, periods: PERIODS, log: silentLog });
+    const losses = new LossReports(
+      { store, options: { periods: PERIODS }, log: silentLog },
+      { shared, nodes: null, acknowledged: () => ({}) },
+    );
     const base = { version: 0, id: '' };
     await losses.report({
       base,

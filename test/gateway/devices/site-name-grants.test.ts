@@ -22,15 +22,14 @@ async function setUp(kept?: BucketRate) {
   const { store } = server;
   const acl = new AuthtokenAcl(store, gatewayDomains(BASE_DOMAIN));
   const names = new SiteNameGrants(
+    { store, log: silentLog },
     {
-      store,
       isOnlineElsewhere: (hostname, id) => online.has(hostname) && online.get(hostname) !== id,
       refuseName: (hostname) => acl.refuseName(hostname),
-      log: silentLog,
     },
     kept,
   );
-  const access = new AuthtokenAuthentication(store, acl, names, () => false);
+  const access = new AuthtokenAuthentication({ store, catchUp: async () => {} }, acl, names, () => false);
   /** Why an authtoken cannot bind a name of the site; null when it can. */
   const bind = async (authtoken: string, label: string, isRefused = false): Promise<string | null> => {
     const credential = await access.authenticate(authtoken, '127.0.0.1');

@@ -4,12 +4,12 @@ import { connect, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { connect as connectTls } from 'node:tls';
 import { afterEach, beforeEach, expect, it } from 'vitest';
+import { noteDeniedConnection, noteDeniedRequest } from '../../../src/gateway/edge/connections/denials.ts';
 import {
   ActivityLog,
-  dashboardNotes,
-  noteRefused,
+  noteDashboardRefusal,
   noteSessions,
-  signInNotes,
+  noteSignIn,
 } from '../../../src/gateway/events/activity-log.ts';
 import { EdgeCounters } from '../../../src/gateway/metrics/edge-counters.ts';
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
@@ -101,13 +101,12 @@ it('cuts long texts of others after a whole character', async () => {
 
 it('what one tenant brings about makes no sign-in, denial or event of another tenant vanish', async () => {
   await subscribe('ed_1', '*');
-  const failed = dashboardNotes(activity);
-  const signedIn = signInNotes(activity);
+  const failed = (address: string, error: ApiError) => noteDashboardRefusal(activity, address, error);
   const begin = (credential: string, number: number) =>
     activity.note('endpoint_start.v0', () => ({ credential, number }), credential);
   for (let number = 0; number < 3_000; number++) begin(`cr_busy_${number % 3}`, number);
   for (let number = 0; number < 8; number++) failed('203.0.113.7', new ApiError(401, 'ERR_NGROK_206', 'wrong'));
-  signedIn({ host: 'cam', issuer: 'i', clientIp: '203.0.113.7', subject: '', error: 'ERR_NGROK_3112' });
+  noteSignIn(activity, { host: 'cam', issuer: 'i', clientIp: '203.0.113.7', subject: '', error: 'ERR_NGROK_3112' });
   for (let number = 0; number < 5; number++) begin('cr_other', number);
   await activity.stop();
   const times = (type: string, credential?: string) =>
@@ -165,12 +164,11 @@ it('an event is newer than one that was delivered and forgotten, whatever the cl
 it('denied requests at one endpoint, and failed sign-ins of one client, leave room for those of others', async () => {
   await subscribe('ed_1', '*');
   const counters = new EdgeCounters();
-  noteRefused(activity, counters);
-  const failed = dashboardNotes(activity);
+  const failed = (address: string, error: ApiError) => noteDashboardRefusal(activity, address, error);
   const deny = (url: string) => {
     const req = { method: 'GET', url: '/', headers: {}, socket: { remoteAddress: '::1' } };
-    counters.requestRefused({ url, req, status: 403 });
-    counters.onDenied({ url, client: { remoteAddress: '::1' } });
+    noteDeniedRequest({ counters, activity }, { url }, req, 403);
+    noteDeniedConnection({ activity }, { url }, { remoteAddress: '::1' });
   };
   const wrong = new ApiError(401, 'ERR_NGROK_206', 'wrong');
   for (let number = 0; number < 1_000; number++) {
@@ -193,11 +191,10 @@ it('denied requests at one endpoint, and failed sign-ins of one client, leave ro
 it('refused requests are events, ten a second, without their queries', async () => {
   await subscribe('ed_1', 'request_denied.v0');
   const counters = new EdgeCounters();
-  noteRefused(activity, counters);
   const socket = { remoteAddress: '::ffff:203.0.113.7' };
   const req = { method: 'GET', url: `/${'a'.repeat(2_000)}?token=hidden`, headers: { host: 'cam.localhost' }, socket };
   for (let request = 0; request < 50; request++)
-    counters.requestRefused({ url: 'https://cam.localhost', req, status: 403 });
+    noteDeniedRequest({ counters, activity }, { url: 'https://cam.localhost' }, req, 403);
   await activity.stop();
   expect(counters.refusedByPolicy).toBe(50);
   expect(stored().length).toBeLessThan(15);

@@ -47,15 +47,15 @@ function deliver(steered: Clock = clock): EventDelivery {
   } as unknown as ConstructorParameters<typeof EventDelivery>[0]['log'];
   const request: typeof publicRequest = ({ url, ...outbound }, signal) =>
     publicRequest({ ...outbound, url: new URL(url.href.replace('https:', 'http:')) }, signal, LOOPBACK, agent);
-  const started = new EventDelivery({
-    store: server.store,
-    folder: join(server.folder, 'events'),
-    request,
-    resolve: (host) => publicAddress(host, LOOPBACK),
-    isSender: () => isSender,
-    clock: steered,
-    log,
-  });
+  const started = new EventDelivery(
+    { store: server.store, clock: steered, log },
+    {
+      folder: join(server.folder, 'events'),
+      request,
+      resolve: (host) => publicAddress(host, LOOPBACK),
+      isSender: () => isSender,
+    },
+  );
   started.start();
   return started;
 }

@@ -7,16 +7,19 @@ import ngrok from '@ngrok/ngrok';
 import { onTestFinished } from 'vitest';
 import { AuthtokenAcl } from '../../../src/gateway/access/authtoken-acl.ts';
 import { AuthtokenAuthentication } from '../../../src/gateway/access/authtoken-authentication.ts';
-import { openLocalCa } from '../../../src/gateway/certificates/local-ca/local-ca.ts';
+import { type LocalCa, openLocalCa } from '../../../src/gateway/certificates/local-ca/local-ca.ts';
 import { gatewayDomains } from '../../../src/gateway/endpoints/domain-names.ts';
 import { EndpointPolicies } from '../../../src/gateway/endpoints/endpoint-policies.ts';
 import { EndpointRegistry } from '../../../src/gateway/endpoints/endpoint-registry.ts';
 import { EdgeCounters } from '../../../src/gateway/metrics/edge-counters.ts';
+import type { AgentMemory } from '../../../src/gateway/sessions/agent-limits.ts';
 import { EndpointBinder } from '../../../src/gateway/sessions/endpoint-binder.ts';
-import { SessionServer, type SessionServerOptions } from '../../../src/gateway/sessions/session-server.ts';
+import { SessionServer } from '../../../src/gateway/sessions/session-server.ts';
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
 import type { Store } from '../../../src/gateway/store/store.ts';
 import { issueEmbeddedAuthtoken } from '../../../src/gateway/store/tokens.ts';
+import type { AgentLimits } from '../../../src/settings/gateway-settings.ts';
+import { NO_ACTIVITY } from '../../support/edge-context.ts';
 import { makeDataDir, SESSION_NAMES } from '../../support/gateway.ts';
 import { listening, serving } from '../../support/loopback.ts';
 import { silentLog } from '../../support/silent-log.ts';
@@ -33,7 +36,12 @@ export class SessionGateway {
   static async start(
     port = 0,
     dataDir?: string,
-    options: Partial<Pick<SessionServerOptions, 'unauthenticated' | 'limits' | 'memory' | 'issueCertificate'>> = {},
+    options: {
+      limits?: Partial<AgentLimits>;
+      unauthenticated?: number;
+      memory?: AgentMemory;
+      issueCertificate?: () => ReturnType<LocalCa['issue']>;
+    } = {},
   ): Promise<SessionGateway> {
     const gateway = new SessionGateway();
     const dir = dataDir ?? (await makeDataDir());
@@ -42,29 +50,31 @@ export class SessionGateway {
     const store = openGatewayStore({ dataDir: dir, encryptionKey: null });
     gateway.authtoken = await issueEmbeddedAuthtoken(store);
     gateway.#store = store;
-    const { ids } = store;
-    const server = new SessionServer({
+    const { limits = {}, unauthenticated = 256, ...own } = options;
+    const { endpoints } = gateway;
+    const context = {
+      store,
+      options: { host: '127.0.0.1', sessionPort: port, agentLimits: limits },
+      shares: { sessions: 10_000, unauthenticated },
+      balancers: null,
+      counters: new EdgeCounters(),
+      activity: NO_ACTIVITY,
+      log: silentLog,
+    };
+    const addresses = { baseDomain: 'localhost', ports: { http: 8080, https: 8443 }, tcpHost: 'localhost' };
+    const policies = new EndpointPolicies({ ipPolicies: () => null, log: silentLog });
+    const server = new SessionServer(context, {
       access: new AuthtokenAuthentication(
-        store,
+        { store, catchUp: async () => {} },
         new AuthtokenAcl(store, gatewayDomains('localhost')),
         { judge: () => null, keep: async () => null },
         () => false,
       ),
-      ids,
-      binder: new EndpointBinder({
-        endpoints: gateway.endpoints,
-        ids,
-        policies: new EndpointPolicies({ ipPolicies: () => null, log: silentLog }),
-        addresses: { baseDomain: 'localhost', ports: { http: 8080, https: 8443 }, tcpHost: 'localhost' },
-        tcpPorts: null,
-      }),
+      binder: new EndpointBinder({ store, endpoints, addresses }, { policies, tcpPorts: null, leases: null }),
       issueCertificate: () => ca.issue(SESSION_NAMES),
-      balancers: null,
-      host: '127.0.0.1',
-      port,
-      counters: new EdgeCounters(),
-      log: silentLog,
-      ...options,
+      leases: null,
+      node: null,
+      ...own,
     });
     gateway.#server = server;
     gateway.port = Number(await server.start());

@@ -570,13 +570,14 @@ describe('StreamGate', () => {
 
   it('says no more that a listener carries nothing once that was removed: another one may have its id', async () => {
     const { gate, peer, lane } = setUp();
-    lane.onEmpty = vi.fn();
+    const drained = vi.fn();
+    lane.drain(drained);
     gate.open(lane, PREAMBLE, CLIENT);
     await settle();
     gate.cut(lane, new Error('the endpoint is offline'));
     peer.sendData(2, '', { fin: true });
     await settle();
     expect(lane.streams.size).toBe(0);
-    expect(lane.onEmpty).not.toHaveBeenCalled();
+    expect(drained).not.toHaveBeenCalled();
   });
 });

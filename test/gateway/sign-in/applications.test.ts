@@ -1,5 +1,5 @@
 import { expect, it, onTestFinished } from 'vitest';
-import type { GatewayOptions } from '../../../src/gateway/gateway-options.ts';
+import type { GatewayOptions } from '../../../src/gateway/context/gateway-options.ts';
 import { addPerson, issuePersonLink } from '../../../src/gateway/sign-in/person-links.ts';
 import { agentSession, startTestGateway } from '../../support/gateway.ts';
 import { GatewayClient } from '../../support/gateway-client.ts';

@@ -13,6 +13,7 @@ import { openStore, type Store } from '../../../src/gateway/store/store.ts';
 import { SecretsBox } from '../../../src/lib/secrets-box.ts';
 import type { PublicRequest } from '../../../src/traffic-policy/fetch-document.ts';
 import { PolicyState } from '../../../src/traffic-policy/state/policy-state.ts';
+import { NO_ACTIVITY } from '../../support/edge-context.ts';
 import { listening } from '../../support/loopback.ts';
 import { silentLog } from '../../support/silent-log.ts';
 import { sharedFolder } from '../../support/temporary-folder.ts';
@@ -51,7 +52,13 @@ beforeAll(async () => {
 function startPage(): void {
   const isRefused = ({ remoteAddress = '' }) => remoteAddress === '127.0.0.99';
   server.removeAllListeners('request');
-  server.on('request', createSignInPage({ store, people, isRefused, log: silentLog, passwords, wallClock }));
+  server.on(
+    'request',
+    createSignInPage(
+      { store, options: {}, activity: NO_ACTIVITY, log: silentLog },
+      { people, isRefused, applications: () => [], passwords, wallClock },
+    ),
+  );
 }
 
 afterAll(() => {

@@ -14,7 +14,7 @@ import {
 import { parseRpcError, RpcResponder, TypedStream } from '../../../agent-protocol/rpc.ts';
 import { ApiError, messageOf } from '../../../lib/errors.ts';
 import { DeadlineExceeded, withDeadline, withSignal } from '../../../lib/time/deadline.ts';
-import type { Endpoint, EndpointRequest, EndpointUpstream } from '../connector.ts';
+import type { Endpoint, EndpointRequest, EndpointUpstream, RequestWatcher } from '../connector.ts';
 import { apiErrorOf, offline, redact } from '../gateway-error.ts';
 import {
   type AgentCommand,
@@ -318,9 +318,11 @@ class NativeSession implements GatewaySession {
     const answer = await this.#links.call(StreamType.bind, bindRequest(request), BindAnswer);
     if (answer.Error !== '') throw apiErrorOf(parseRpcError(redact(answer.Error, this.options.authtoken)));
     const { Id: id, URL: url, Warnings: warnings } = answer;
-    const endpoint = new SessionEndpoint(url, () => this.#unbind(id));
-    if (warnings.length > 0) endpoint.policyWarnings = warnings;
-    if (this.#hasReports) endpoint.watchRequests = (watcher) => watchRequests(this.#links.first, id, watcher);
+    const watch = (watcher: RequestWatcher) => watchRequests(this.#links.first, id, watcher);
+    const endpoint = new SessionEndpoint(url, () => this.#unbind(id), {
+      ...(warnings.length > 0 && { policyWarnings: warnings }),
+      ...(this.#hasReports && { watchRequests: watch }),
+    });
     const { upstream, options } = request;
     // Only a pool has another member to choose.
     const stopReports = this.#takesUpstreamStates && options?.pooling ? this.#reportReach(id, upstream) : undefined;

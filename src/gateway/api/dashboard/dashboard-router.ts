@@ -12,7 +12,7 @@ import { people as peopleResource } from '../../../management/resources/person.t
 import { PACKAGED_PAGES } from '../../../packaged.ts';
 import { SignInFailed } from '../../../traffic-policy/sign-in/identity-provider.ts';
 import type { Condition } from '../../conditions/conditions.ts';
-import { dashboardNotes } from '../../events/activity-log.ts';
+import { noteDashboardRefusal } from '../../events/activity-log.ts';
 import { eventJson } from '../../events/event-json.ts';
 import type { PeopleProvider } from '../../sign-in/people-provider.ts';
 import { endSignIns } from '../../sign-in/recorded-sign-ins.ts';
@@ -89,7 +89,6 @@ function* auditLines({ auditLog }: Store, filter: AuditFilter): Generator<string
 /** The dashboard's files, sign-in, live feed and overview. All else that it shows comes from the API. */
 export function dashboardRouter(dependencies: DashboardDependencies): Router {
   const { store, sessions, personSignIn, people, attempts, feed, overview, conditions, log } = dependencies;
-  const noteFailed = dashboardNotes(dependencies.activity);
   const ownPage: Handler = (req, _res, next) => {
     requireOwnPage(req);
     next();
@@ -114,7 +113,7 @@ export function dashboardRouter(dependencies: DashboardDependencies): Router {
     const proof = readBody(SignIn, 'POST', req.body);
     const holder = 'code' in proof ? byCode(proof.code) : byKey(proof.api_key);
     if (holder instanceof ApiError) {
-      noteFailed(req.ip, holder);
+      noteDashboardRefusal(dependencies.activity, req.ip, holder);
       return refuseSlowly(attempts, holder, req.ip);
     }
     requireAllowed(req);
@@ -137,7 +136,7 @@ export function dashboardRouter(dependencies: DashboardDependencies): Router {
       res.redirect(303, `/${view}`);
     } catch (error) {
       if (!(error instanceof SignInFailed)) throw error;
-      noteFailed(req.ip, error);
+      noteDashboardRefusal(dependencies.activity, req.ip, error);
       await attempts.slowDown(req.ip ?? '');
       res
         .status(error.status)
@@ -196,7 +195,7 @@ export function dashboardRouter(dependencies: DashboardDependencies): Router {
     try {
       sessions.requireAllowed(req);
     } catch (error) {
-      if (error instanceof ApiError) noteFailed(req.ip, error);
+      if (error instanceof ApiError) noteDashboardRefusal(dependencies.activity, req.ip, error);
       throw error;
     }
   }

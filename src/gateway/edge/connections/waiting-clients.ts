@@ -1,7 +1,8 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { ClientShares } from '../../../lib/network/client-shares.ts';
-import type { ExpectedAgents, LostAddress } from '../../endpoints/endpoint.ts';
-import type { EdgeCounters, WaitOutcome } from '../../metrics/edge-counters.ts';
+import type { EdgeContext } from '../../context/gateway-context.ts';
+import type { LostAddress } from '../../endpoints/endpoint.ts';
+import type { WaitOutcome } from '../../metrics/edge-counters.ts';
 
 /** How long a client waits at most, in milliseconds. */
 export const WAIT_MS = 3_000;
@@ -14,13 +15,6 @@ interface Waiter {
   readonly credentialId: string;
   /** Ends the wait; further calls change nothing. */
   end(outcome: WaitOutcome): void;
-}
-
-interface WaitingClientsOptions {
-  lost: ExpectedAgents;
-  /** Clients that can wait at a time. */
-  places: number;
-  counters: EdgeCounters;
 }
 
 /**
@@ -39,16 +33,20 @@ export class WaitingClients {
     if (waiters) void letGo([...waiters]);
   };
 
-  constructor(private readonly options: WaitingClientsOptions) {}
+  /** @param places clients that can wait at a time */
+  constructor(
+    private readonly context: { endpoints: Pick<EdgeContext['endpoints'], 'lost'> } & Pick<EdgeContext, 'counters'>,
+    private readonly places: number,
+  ) {}
 
   start(): void {
-    this.options.lost.on('found', this.#onFound);
+    this.context.endpoints.lost.on('found', this.#onFound);
   }
 
   /** Nobody waits any longer. */
   stop(): void {
     this.#isStopped = true;
-    this.options.lost.off('found', this.#onFound);
+    this.context.endpoints.lost.off('found', this.#onFound);
     for (const waiters of this.#byPlace.values()) for (const { end } of [...waiters]) end('unavailable');
   }
 
@@ -74,7 +72,7 @@ export class WaitingClients {
     address: string | undefined,
     onLeave: (leave: () => void) => void,
   ): Promise<boolean> {
-    const { lost, counters } = this.options;
+    const { counters, endpoints } = this.context;
     const deadline = performance.now() + WAIT_MS;
     let timer: NodeJS.Timeout | undefined;
     const outcome = await new Promise<WaitOutcome>((end) => {
@@ -89,7 +87,7 @@ export class WaitingClients {
       // It may be expected for longer by then: an SDK that has unbound its endpoints has left.
       const look = () => {
         const now = performance.now();
-        const until = Math.min(deadline, lost.at(place)?.until ?? now);
+        const until = Math.min(deadline, endpoints.lost.at(place)?.until ?? now);
         if (until <= now) waiter.end('unavailable');
         else timer = setTimeout(look, Math.ceil(until - now));
       };
@@ -101,7 +99,7 @@ export class WaitingClients {
   }
 
   #hasRoomFor({ address, credentialId }: Waiter): boolean {
-    if (this.options.counters.waiting < this.options.places) return true;
+    if (this.context.counters.waiting < this.places) return true;
     const newestOf = (share: ReadonlySet<Waiter>) => [...share].at(-1);
     const newest = newestOf(this.#networks.excessFor(address)) ?? newestOf(this.#authtokens.excessFor(credentialId));
     newest?.end('unavailable');
@@ -110,7 +108,7 @@ export class WaitingClients {
 
   /** @returns what gives the place back, once */
   #take(place: string, waiter: Waiter): () => void {
-    const { counters } = this.options;
+    const { counters } = this.context;
     const { address, credentialId } = waiter;
     const waiters = this.#byPlace.get(place) ?? new Set();
     this.#byPlace.set(place, waiters.add(waiter));

@@ -49,8 +49,6 @@ export interface ClientResponse {
   readonly headersSent: boolean;
   readonly destroyed: boolean;
   readonly chunkedEncoding: boolean;
-  /** Called with the head once it is set; null when nobody looks. */
-  onHead: ((status: number, headers: readonly string[]) => void) | null;
   /** Sets the head, which leaves with the start of the body or by {@link flushHeaders}. @throws {Error} when it is invalid */
   writeHead(status: number, headers: string[], reason?: string): void;
   /** Sends an interim response, 1xx except 101, before the head. @throws {Error} for invalid characters in a header */
@@ -66,6 +64,8 @@ export interface ClientResponse {
   /** Aborts the response, which the client sees as incomplete; `code` is the reset code for HTTP/2. */
   destroy(code?: number): void;
   on(event: 'close', listener: () => void): unknown;
+  /** The head is set. */
+  on(event: 'head', listener: (status: number, headers: readonly string[]) => void): unknown;
   once(event: 'close' | 'drain', listener: () => void): unknown;
 }
 

@@ -5,8 +5,8 @@ import type { ResponseHead } from '../../../lib/http/response-head.ts';
 import { MalformedMessage } from '../../../lib/http/response-head.ts';
 import type { PolicyResponse } from '../../../traffic-policy/policy-subjects.ts';
 import type { ResponseOutcome } from '../../../traffic-policy/steps.ts';
+import type { EdgeContext } from '../../context/gateway-context.ts';
 import { type ClientInfo, type GatewayEndpoint, StreamsExhausted } from '../../endpoints/endpoint.ts';
-import type { EdgeCounters } from '../../metrics/edge-counters.ts';
 import { TARGET_FAILED } from '../connections/connect-phase.ts';
 import {
   asError,
@@ -32,14 +32,8 @@ export interface ExchangeParts {
   request: EdgeRequest;
   pool: UpstreamLinks;
   from: ClientInfo;
-  counters: EdgeCounters;
+  context: EdgeContext;
   onMalformedResponse(endpoint: GatewayEndpoint, problem: string): void;
-  /**
-   * Called when an upstream has closed its connection in the middle of an upload that it had not answered.
-   *
-   * @returns resolves when the client may try again; null: at once
-   */
-  onUploadLost(endpoint: GatewayEndpoint): Promise<void> | null;
   /** Called when the agent cannot connect to the upstream. @returns whether another member of the pool gets the request */
   onUnreachable(request: EdgeRequest): boolean;
   /** Called in a turn after a request failed that may safely be sent twice. @returns whether it is served again, as its agent was lost */
@@ -169,7 +163,7 @@ export class Exchange implements ExchangeEvents {
 
   onFailed(error: Error): void {
     if (this.#held !== null) return void this.#held.end({ error });
-    const { request, counters } = this.parts;
+    const { request, context } = this.parts;
     if (this.#mayResend(error)) return void this.#resend();
     if (this.#over) return;
     this.#over = true;
@@ -183,7 +177,7 @@ export class Exchange implements ExchangeEvents {
     if (retryable !== null) void retryable.finally(() => this.#fail(upstreamFailure(error)));
     else if (this.#writer === null) this.#fail(upstreamFailure(error));
     else {
-      if (!counters.isLink(request.req.socket)) counters.upstreamFailures += 1;
+      if (!context.counters.isLink(request.req.socket)) context.counters.upstreamFailures += 1;
       request.endpoint.traffic.countError();
       this.#writer.abort(error instanceof ConnectionLost ? error.resetCode : undefined);
     }
@@ -194,10 +188,11 @@ export class Exchange implements ExchangeEvents {
     return isClosed && this.parts.request.body?.isUnderWay === true && this.#connection?.unanswered === true;
   }
 
+  /** @returns resolves when the client may try again; null: at once */
   #uploadLost(): Promise<void> | null {
-    const { request, onUploadLost } = this.parts;
+    const { request, context } = this.parts;
     if (request.endpoint.losesAnswers) closesUploads.add(request.endpoint);
-    return onUploadLost(request.endpoint);
+    return context.options.onUploadLost?.(request.endpoint.url) ?? null;
   }
 
   #takeHead(): void {
@@ -262,7 +257,7 @@ export class Exchange implements ExchangeEvents {
   }
 
   #answerFailure(error: ApiError): void {
-    const { request, counters } = this.parts;
+    const { request, context } = this.parts;
     request.endpoint.traffic.countError();
     if (error.code === UNREACHABLE && this.parts.onUnreachable(request)) return;
     request.body?.stop();
@@ -271,7 +266,7 @@ export class Exchange implements ExchangeEvents {
       request.onFailure(TARGET_FAILED);
       return;
     }
-    counters.upstreamFailures += 1;
+    context.counters.upstreamFailures += 1;
     answerError(request.req, request.res, error);
   }
 
@@ -329,11 +324,11 @@ export class Exchange implements ExchangeEvents {
   }
 
   #respond(response: PolicyResponse, outcome: ResponseOutcome | undefined): void {
-    const { request, counters } = this.parts;
+    const { request, context } = this.parts;
     const { req, res } = request;
     if (outcome !== undefined) {
       this.giveUp();
-      answerInstead(request, outcome, counters);
+      answerInstead(request, outcome, context);
       return;
     }
     const connection = this.#connection;

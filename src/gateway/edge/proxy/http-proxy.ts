@@ -3,9 +3,9 @@ import { proxyHeader } from '../../../lib/network/proxy-protocol.ts';
 import { PolicyFailure } from '../../../traffic-policy/policy-errors.ts';
 import type { OutboundRequest, OutboundResponse } from '../../../traffic-policy/public-request.ts';
 import type { ForwardFailure, RequestOutcome } from '../../../traffic-policy/steps.ts';
-import type { ClientInfo, EndpointDirectory, GatewayEndpoint, InternalLookupFor } from '../../endpoints/endpoint.ts';
+import type { EdgeContext } from '../../context/gateway-context.ts';
+import type { ClientInfo, GatewayEndpoint, InternalLookupFor } from '../../endpoints/endpoint.ts';
 import { placeOf } from '../../endpoints/endpoint-address.ts';
-import type { EdgeCounters } from '../../metrics/edge-counters.ts';
 import {
   type Admission,
   forwardError,
@@ -16,6 +16,7 @@ import {
   TARGET_OFFLINE,
   TOO_MANY_FORWARDS,
 } from '../connections/connect-phase.ts';
+import { noteDeniedRequest } from '../connections/denials.ts';
 import { OpenConnections } from '../connections/open-connections.ts';
 import type { WaitingClients } from '../connections/waiting-clients.ts';
 import type { ClientRequest, ClientResponse, Upgrade } from '../http/client-message.ts';
@@ -48,15 +49,9 @@ interface HttpProxyOptions {
   internal: InternalLookupFor;
   /** Names of the gateway's services, some of them known later. */
   ownNames: Iterable<string>;
-  counters: EdgeCounters;
   /** Called with what is wrong with an upstream's response, which is no HTTP. */
   onMalformedResponse(endpoint: GatewayEndpoint, problem: string): void;
-  /** As {@link ExchangeParts} says. */
-  onUploadLost(endpoint: GatewayEndpoint): Promise<void> | null;
-  endpoints: Pick<EndpointDirectory, 'lost'>;
   waiting: WaitingClients;
-  /** Another member of the endpoint's pool, as {@link EndpointDirectory} says. */
-  another: EndpointDirectory['another'];
   /** Takes a request to another endpoint than the one that it was routed to; null: its policy rejects the connection. */
   admit(req: ClientRequest, endpoint: GatewayEndpoint): Admission | null;
   onFailure(req: ClientRequest, res: ClientResponse, error: unknown): void;
@@ -73,15 +68,18 @@ export class HttpProxy {
 
   /** Members of pools that could not serve a request. */
   readonly #tried = new WeakMap<ClientRequest, Set<GatewayEndpoint>>();
-  readonly #context: RequestContext;
+  readonly #requests: RequestContext;
 
-  constructor(private readonly options: HttpProxyOptions) {
+  constructor(
+    private readonly context: EdgeContext,
+    private readonly options: HttpProxyOptions,
+  ) {
     const { ownNames } = options;
-    this.#context = { ask: (from, outbound, signal) => this.#ask(from, outbound, signal), ownNames };
+    this.#requests = { ask: (from, outbound, signal) => this.#ask(from, outbound, signal), ownNames };
   }
 
   handle(req: ClientRequest, res: ClientResponse, admission: Admission): void {
-    this.#process(new EdgeRequest(req, res, admission, this.#context));
+    this.#process(new EdgeRequest(req, res, admission, this.#requests));
   }
 
   /** Sends a request of a policy to an internal endpoint, whose own policy runs as well. */
@@ -92,7 +90,7 @@ export class HttpProxy {
     const res = new InternalResponse(outbound);
     req.socket.once('close', () => res.destroy());
     const admission = { endpoint, connection: from.connection.forNextPolicy() };
-    this.#process(new EdgeRequest(req, res, admission, this.#context).countWith(from));
+    this.#process(new EdgeRequest(req, res, admission, this.#requests).countWith(from));
     return res.whole(signal);
   }
 
@@ -139,14 +137,13 @@ export class HttpProxy {
   }
 
   #answer(outcome: Exclude<RequestOutcome, Forward>, request: EdgeRequest): void {
-    const { counters } = this.options;
     request.body?.stop();
     if (outcome.kind === 'close') {
-      counters.requestRefused({ url: request.endpoint.url, req: request.req, status: null });
+      noteDeniedRequest(this.context, request.endpoint, request.req, null);
       request.watch?.closed();
       resetConnection(request.req.socket);
     } else {
-      answerByPolicy(request, outcome, counters)?.catch((error: unknown) =>
+      answerByPolicy(request, outcome, this.context)?.catch((error: unknown) =>
         this.options.onFailure(request.req, request.res, error),
       );
     }
@@ -171,10 +168,12 @@ export class HttpProxy {
   /** Waits for the agent of the target if it is expected back, unless the policy has an answer of its own. */
   #forwardNowhere(outcome: Forward, request: EdgeRequest): void {
     const { req, res } = request;
-    const { endpoints, waiting } = this.options;
+    const { waiting } = this.options;
     const { protocol: proto, host, port } = internalAddress(outcome.url);
     const lost =
-      outcome.resume === null ? endpoints.lost.at(placeOf({ proto, host, port, internal: true })) : undefined;
+      outcome.resume === null
+        ? this.context.endpoints.lost.at(placeOf({ proto, host, port, internal: true }))
+        : undefined;
     if (lost === undefined || waiting.hasWaited(req)) {
       this.#resume(outcome, lost === undefined ? TARGET_OFFLINE : TARGET_AWAY, request);
       return;
@@ -189,7 +188,7 @@ export class HttpProxy {
   /** Continues as the action says when a request could not be forwarded. */
   #resume(outcome: Forward, failure: ForwardFailure, request: EdgeRequest): void {
     if (outcome.resume === null) {
-      this.options.counters.upstreamFailures += 1;
+      this.context.counters.upstreamFailures += 1;
       request.endpoint.traffic.countError();
       request.body?.stop();
       answerPolicyError(request.req, request.res, forwardError(failure));
@@ -206,15 +205,14 @@ export class HttpProxy {
     if (endpoint.websocketTcp && upgrade === null) return void rejectPlainRequest(request);
     const { pool, upgraded } = this.#upstreamOf(endpoint);
     if (endpoint.pooled) request.body?.keepSent();
-    const { counters, onMalformedResponse, onUploadLost } = this.options;
+    const { onMalformedResponse } = this.options;
     const onUnreachable = this.#onUnreachable;
     const parts = {
       request,
       pool,
       from: clientOf(request),
-      counters,
+      context: this.context,
       onMalformedResponse,
-      onUploadLost,
       onUnreachable,
       onLost: this.#onLost,
     };
@@ -229,7 +227,7 @@ export class HttpProxy {
     const tried = this.#tried.get(req) ?? new Set();
     this.#tried.set(req, tried.add(endpoint));
     if (request.body?.isKept === false || res.destroyed || tried.size > MAX_MEMBERS) return false;
-    const next = this.options.another(endpoint, tried);
+    const next = this.context.endpoints.another(endpoint, tried);
     if (next === undefined) return false;
     if (outer !== null && request.onFailure !== null) {
       request.body?.rewind();
@@ -248,13 +246,13 @@ export class HttpProxy {
     outer === null && this.#removed.has(endpoint) && !res.destroyed && this.options.serveAgain(req, res, endpoint);
 
   #upgrade(parts: ExchangeParts, upgrade: Upgrade, upgraded: Set<Duplex>): void {
-    const { request, counters } = parts;
+    const { request, context } = parts;
     const { endpoint } = request;
     const onConnected = (client: Duplex, stream: Duplex) => {
-      counters.responded(SWITCHING_PROTOCOLS, request.req.socket);
+      context.counters.responded(SWITCHING_PROTOCOLS, request.req.socket);
       for (const side of [client, stream]) keepWhileOpen(upgraded, side);
     };
-    if (endpoint.websocketTcp) convertWebSocket(request, { upgrade, from: parts.from, onConnected, counters });
+    if (endpoint.websocketTcp) convertWebSocket(request, { upgrade, from: parts.from, onConnected, context });
     // HTTP/2 has no upgrades.
     else if (endpoint.http2Upstream || !isForwarded(upgrade)) new Exchange(parts).start();
     else new UpgradeExchange(parts, upgrade, onConnected).start();

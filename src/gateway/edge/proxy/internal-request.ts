@@ -34,12 +34,14 @@ export class InternalRequest implements ClientRequest {
 }
 
 /** The response to it, which is collected. */
-export class InternalResponse extends EventEmitter<{ close: []; drain: [] }> implements ClientResponse {
+export class InternalResponse
+  extends EventEmitter<{ close: []; drain: []; head: [status: number, headers: readonly string[]] }>
+  implements ClientResponse
+{
   shouldKeepAlive = false;
   headersSent = false;
   destroyed = false;
   readonly chunkedEncoding = false;
-  onHead: ClientResponse['onHead'] = null;
   #status = 0;
   #headers: readonly string[] = [];
   readonly #body: CollectedBody;
@@ -69,7 +71,7 @@ export class InternalResponse extends EventEmitter<{ close: []; drain: [] }> imp
     this.#status = status;
     this.#headers = headers;
     this.headersSent = true;
-    this.onHead?.(status, headers);
+    this.emit('head', status, headers);
   }
 
   write(piece: Buffer): boolean {

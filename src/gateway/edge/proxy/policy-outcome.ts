@@ -1,7 +1,8 @@
 import { ApiError } from '../../../lib/errors.ts';
 import type { PolicyResponse } from '../../../traffic-policy/policy-subjects.ts';
 import type { PolicyAnswer, PolicyError, ResponseOutcome } from '../../../traffic-policy/steps.ts';
-import type { EdgeCounters } from '../../metrics/edge-counters.ts';
+import type { EdgeContext } from '../../context/gateway-context.ts';
+import { noteDeniedRequest } from '../connections/denials.ts';
 import type { ClientRequest, ClientResponse } from '../http/client-message.ts';
 import { answerError, closeUnlessBodyRead } from '../http/error-response.ts';
 import { mayHaveBody } from '../http/headers.ts';
@@ -12,11 +13,11 @@ import { sinkFor } from './response-writer.ts';
 export function answerByPolicy(
   request: EdgeRequest,
   outcome: PolicyAnswer | PolicyError,
-  counters: EdgeCounters,
+  context: EdgeContext,
 ): Promise<void> | undefined {
   const { policy } = request;
   if (outcome.kind === 'error' || outcome.refused || policy.onHttpResponse === null) {
-    answerInstead(request, outcome, counters);
+    answerInstead(request, outcome, context);
     return undefined;
   }
   const { status, body } = outcome;
@@ -24,7 +25,7 @@ export function answerByPolicy(
   const hasBody = mayHaveBody(request.method, status);
   const response: PolicyResponse = { status, headers: headersOf(outcome), ...(hasBody && { readBody }) };
   const finish = (replaced: ResponseOutcome | undefined) => {
-    if (replaced) answerInstead(request, replaced, counters);
+    if (replaced) answerInstead(request, replaced, context);
     else send(request, response, response.body ?? body);
   };
   const result = policy.onHttpResponse(request, response);
@@ -33,10 +34,9 @@ export function answerByPolicy(
   return undefined;
 }
 
-export function answerInstead(request: EdgeRequest, outcome: PolicyAnswer | PolicyError, counters: EdgeCounters): void {
+export function answerInstead(request: EdgeRequest, outcome: PolicyAnswer | PolicyError, context: EdgeContext): void {
   const { req, res, endpoint } = request;
-  if (outcome.kind === 'error' || outcome.refused)
-    counters.requestRefused({ url: endpoint.url, req, status: outcome.status });
+  if (outcome.kind === 'error' || outcome.refused) noteDeniedRequest(context, endpoint, req, outcome.status);
   if (outcome.kind === 'answer') {
     send(request, { status: outcome.status, headers: headersOf(outcome) }, outcome.body);
   } else {

@@ -45,11 +45,7 @@ export class RequestWatch {
 
   /** Reports the request with the head of its response, or when the client leaves before. */
   follow(res: ClientResponse): this {
-    const { onHead } = res;
-    res.onHead = (status, headers) => {
-      onHead?.(status, headers);
-      this.answered(status, headerValue(headers, ERROR_CODE_HEADER) ?? null);
-    };
+    res.on('head', (status, headers) => this.answered(status, headerValue(headers, ERROR_CODE_HEADER) ?? null));
     res.on('close', () => this.#report(null, null, 'nobody'));
     return this;
   }

@@ -39,7 +39,7 @@ export class UpgradeExchange extends Exchange {
   }
 
   override onUpgrade(head: ResponseHead, channel: ByteChannel, rest: Buffer): void {
-    const { request, counters } = this.parts;
+    const { request, context } = this.parts;
     const protocol = headerValue(head.headers, 'upgrade') ?? '';
     if (protocol.toLowerCase() !== this.#upgrade.protocol.toLowerCase()) {
       super.onUpgrade(head, channel, rest);
@@ -55,7 +55,7 @@ export class UpgradeExchange extends Exchange {
     const connect = (outcome: ResponseOutcome | undefined) => {
       if (outcome !== undefined) {
         stream.destroy();
-        answerInstead(request, outcome, counters);
+        answerInstead(request, outcome, context);
       } else
         this.#connect(headText(response.status, protocol, request.withCookies(response.headers), head.reason), stream);
     };

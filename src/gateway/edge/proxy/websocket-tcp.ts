@@ -4,8 +4,8 @@ import { ApiError } from '../../../lib/errors.ts';
 import { trimSpace } from '../../../lib/http/header-fields.ts';
 import type { PolicyResponse } from '../../../traffic-policy/policy-subjects.ts';
 import type { ResponseOutcome } from '../../../traffic-policy/steps.ts';
+import type { EdgeContext } from '../../context/gateway-context.ts';
 import type { ClientInfo, GatewayEndpoint } from '../../endpoints/endpoint.ts';
-import type { EdgeCounters } from '../../metrics/edge-counters.ts';
 import { TARGET_FAILED } from '../connections/connect-phase.ts';
 import { pipeBoth } from '../connections/open-connections.ts';
 import type { Upgrade } from '../http/client-message.ts';
@@ -29,7 +29,7 @@ interface ConvertedClient {
   upgrade: Upgrade;
   from: ClientInfo;
   onConnected: OnConnected;
-  counters: EdgeCounters;
+  context: EdgeContext;
 }
 
 export function rejectPlainRequest({ req, res, body }: EdgeRequest): void {
@@ -52,7 +52,7 @@ export function convertWebSocket(request: EdgeRequest, client: ConvertedClient):
   const response = { status: SWITCHING_PROTOCOLS, headers: acceptance(request, key) };
   const answer = (outcome: ResponseOutcome | undefined) => {
     if (outcome === undefined) connect(request, client, response);
-    else answerInstead(request, outcome, client.counters);
+    else answerInstead(request, outcome, client.context);
   };
   const outcome = request.policy.onHttpResponse?.(request, response);
   if (outcome instanceof Promise) void outcome.then(answer).catch(() => resetConnection(request.req.socket));
@@ -60,7 +60,7 @@ export function convertWebSocket(request: EdgeRequest, client: ConvertedClient):
 }
 
 function connect(request: EdgeRequest, client: ConvertedClient, response: PolicyResponse): void {
-  const { from, upgrade, onConnected, counters } = client;
+  const { from, upgrade, onConnected, context } = client;
   const { req, res, endpoint, policy } = request;
   // It left while the policy ran: nothing would end the stream.
   if (req.socket.destroyed) return;
@@ -73,7 +73,7 @@ function connect(request: EdgeRequest, client: ConvertedClient, response: Policy
       request.onFailure(TARGET_FAILED);
       return;
     }
-    counters.upstreamFailures += 1;
+    context.counters.upstreamFailures += 1;
     endpoint.traffic.countError();
     answerError(req, res, upstreamFailure(error));
     return;

@@ -31,11 +31,11 @@ export interface Passage {
 export class DatabasePassages {
   #open = 0;
 
-  /** @param dial connects to the database on this node's own way; undefined: it does not yet */
+  /** @param dial connects to the database on this node's own way */
   constructor(
     private readonly tickets: RelayTickets,
     private readonly remote: Pick<RemoteEndpoints, 'own'>,
-    private readonly dial: () => Promise<Socket> | undefined,
+    private readonly dial: () => Promise<Socket>,
   ) {}
 
   /** Opens a way through one of some nodes, whichever gives one first. @throws what they say when none does */
@@ -78,7 +78,7 @@ export class DatabasePassages {
     try {
       if (!(await this.#isProven('client', secured, CONNECT_MS))) return void secured.destroy();
       const server = await this.dial();
-      if (server === undefined || secured.destroyed) return void (server ?? secured).destroy();
+      if (secured.destroyed) return void server.destroy();
       secured.setTimeout(IDLE_MS, () => secured.destroy());
       secured.write(this.tickets.proofOf('server', secured));
       pipeBoth(secured, server);

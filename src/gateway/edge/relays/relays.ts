@@ -1,3 +1,4 @@
+import { EventEmitter } from 'node:events';
 import type { Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
 import type { Log } from '../../../lib/log/log.ts';
@@ -18,15 +19,16 @@ import { connectTo, type Leg, type NodePlace, type OtherNodes } from './other-no
 import type { NodeQuestion, RelayedFor, RelayedPort } from './relay-tickets.ts';
 import { type RemoteEndpoint, RemoteEndpoints, type RemoteEndpointsOptions } from './remote-endpoints.ts';
 
-/** Answers other nodes, and takes connections that they have passed on. */
-interface RelayedConnections {
-  http(client: Socket): void;
-  tcp(client: Socket, port: number): void;
-  answer(question: NodeQuestion): Promise<string>;
-  /** Connects to the server of the shared database that this node uses, on the direct way. @throws when it has none */
-  dial(): Promise<Socket>;
+/** What comes from other nodes. */
+interface RelayEvents {
+  /** A connection to the port for plain HTTP, which a node has passed on. */
+  http: [client: Socket];
+  /** One to the port of tcp endpoints. */
+  tcp: [client: Socket, port: number];
+  /** A question, with what takes the answer. */
+  asked: [question: NodeQuestion, answer: (text: Promise<string>) => void];
   /** A name at another node has had no request for long. */
-  forget(endpoint: RemoteEndpoint): void;
+  forgotten: [endpoint: RemoteEndpoint];
 }
 
 /** Clients name the host early. One that does not within so many bytes is served here. */
@@ -42,6 +44,8 @@ const VALIDATION_PATH = '/.well-known/acme-challenge/';
 
 export interface RelaysOptions extends Omit<RemoteEndpointsOptions, 'forget' | 'health'> {
   nodes: OtherNodes;
+  /** Connects to the server of the shared database that this node uses, on the direct way. @throws when it has none */
+  dial: () => Promise<Socket>;
   log: Log;
 }
 
@@ -50,11 +54,10 @@ export interface RelaysOptions extends Omit<RemoteEndpointsOptions, 'forget' | '
  * passed on twice, and what serves the requests of one that was opened for another name passes none on, so that nodes which are
  * wrong about each other do not make a circle.
  */
-export class Relays {
+export class Relays extends EventEmitter<RelayEvents> {
   readonly #health: NodeHealth;
   #reading = 0;
   readonly #relayed = new WeakMap<Socket, RelayedFor>();
-  readonly accept: Partial<RelayedConnections> = {};
 
   /** Connections that are passed on. */
   readonly #links = new Set<PassedOn>();
@@ -63,11 +66,12 @@ export class Relays {
   readonly databases: DatabasePassages;
 
   constructor(private readonly options: RelaysOptions) {
-    const { nodes, tickets, log } = options;
+    super();
+    const { nodes, tickets, dial, log } = options;
     this.#health = new NodeHealth({ nodes, ask: (node) => this.#remote.findAlive(node), log });
-    const forget = (endpoint: RemoteEndpoint) => this.accept.forget?.(endpoint);
+    const forget = (endpoint: RemoteEndpoint) => void this.emit('forgotten', endpoint);
     this.#remote = new RemoteEndpoints({ ...options, forget, health: this.#health });
-    this.databases = new DatabasePassages(tickets, this.#remote, () => this.accept.dial?.());
+    this.databases = new DatabasePassages(tickets, this.#remote, dial);
   }
 
   /** Asks no node any more. */
@@ -110,11 +114,13 @@ export class Relays {
   /** What serves another node itself, over TLS; undefined: the connection is one of a client. */
   serviceFor(client: Socket): ((secured: TLSSocket) => Promise<void>) | undefined {
     const port = this.#relayed.get(client)?.port;
-    const { answer } = this.accept;
     if (port === 'database') return (secured) => this.databases.serve(secured);
     if (port === 'alive') return async (secured) => void secured.end();
-    if (!answer || (port !== 'counted' && port !== 'metrics')) return undefined;
-    return async (secured) => void secured.end(await answer(port));
+    if ((port !== 'counted' && port !== 'metrics') || this.listenerCount('asked') === 0) return undefined;
+    return async (secured) => {
+      const answer = await new Promise<string>((resolve) => void this.emit('asked', port, resolve));
+      secured.end(answer);
+    };
   }
 
   /** @throws when the node does not answer in time */
@@ -224,8 +230,8 @@ export class Relays {
     if (ticket.confirms) socket.write(Buffer.from([CONFIRMATION]));
     if (typeof port === 'string' && port !== 'http') return 'tls';
     socket.allowHalfOpen = true;
-    if (port === 'http') this.accept.http?.(socket);
-    else this.accept.tcp?.(socket, port);
+    if (port === 'http') this.emit('http', socket);
+    else this.emit('tcp', socket, port);
     return 'served';
   }
 }

@@ -1,27 +1,17 @@
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
-import type { Log } from '../../../lib/log/log.ts';
 import { hostPort } from '../../../lib/network/ip-address.ts';
 import { proxyHeader } from '../../../lib/network/proxy-protocol.ts';
 import type { PolicyConnection } from '../../../traffic-policy/policy-subjects.ts';
+import type { EdgeContext } from '../../context/gateway-context.ts';
 import type { AgentUpstream, ClientInfo, GatewayEndpoint, InternalLookupFor } from '../../endpoints/endpoint.ts';
-import type { EdgeCounters } from '../../metrics/edge-counters.ts';
 import { ClientConnection } from '../connections/client-connection.ts';
 import { findDestination } from '../connections/connect-phase.ts';
+import { noteDeniedConnection } from '../connections/denials.ts';
 import { OpenConnections, pipeBoth } from '../connections/open-connections.ts';
 import { resetConnection } from '../http/error-response.ts';
 import { meetsClientDemands } from '../tls/handshakes.ts';
 import { StreamQueue } from '../upstreams/stream-queue.ts';
-
-interface StreamProxyOptions {
-  internal?: InternalLookupFor;
-  /** Milliseconds without a byte in either direction after which a connection is closed. */
-  idleTimeout?: number | undefined;
-  /** Milliseconds that a client waits for a stream when the agent carries as many as it can. */
-  streamWait?: number;
-  counters: EdgeCounters;
-  log: Log;
-}
 
 interface StreamInfo extends Pick<ClientInfo, 'protocol' | 'passthrough'> {
   /** Endpoints whose policies have forwarded it; it ends when one of them goes offline. */
@@ -35,26 +25,42 @@ const STREAM_WAIT = 5000;
 
 /** Connects clients to upstreams as raw bytes. The connections end with the agent's session or its listener. */
 export class StreamProxy {
-  readonly #options: Required<StreamProxyOptions> & { idleTimeout: number };
   readonly #openConnections = new OpenConnections();
   readonly #queues = new WeakMap<AgentUpstream, StreamQueue>();
+  readonly #internal: InternalLookupFor;
+  readonly #idleTimeout: number;
+  readonly #streamWait: number;
 
-  constructor(options: StreamProxyOptions) {
-    const { internal = () => () => undefined, idleTimeout = IDLE_TIMEOUT, streamWait = STREAM_WAIT, ...rest } = options;
-    this.#options = { internal, idleTimeout, streamWait, ...rest };
+  constructor(
+    private readonly context: EdgeContext,
+    {
+      internal = () => () => undefined,
+      idleTimeout = IDLE_TIMEOUT,
+      streamWait = STREAM_WAIT,
+    }: {
+      internal?: InternalLookupFor;
+      /** Milliseconds without a byte in either direction after which a connection is closed. */
+      idleTimeout?: number | undefined;
+      /** Milliseconds that a client waits for a stream when the agent carries as many as it can. */
+      streamWait?: number;
+    } = {},
+  ) {
+    this.#internal = internal;
+    this.#idleTimeout = idleTimeout;
+    this.#streamWait = streamWait;
   }
 
   /** @param client has no TLS of its own any longer, so that no policy can demand a certificate of it */
   serve(client: Socket, endpoint: GatewayEndpoint): void {
     const connection = new ClientConnection(client, Date.now(), null);
-    const to = findDestination(endpoint, connection, this.#options.internal(client));
+    const to = findDestination(endpoint, connection, this.#internal(client));
     if (to === null || (to.termination && !meetsClientDemands(to.termination, null))) this.deny(client, endpoint);
     else this.connectTo(client, to.endpoint, to.connection, { protocol: endpoint.protocol, through: to.through });
   }
 
   /** Refuses a connection to an endpoint: its policy or an IP restriction does not allow it. */
-  deny(client: Socket, { url }: Pick<GatewayEndpoint, 'url'>): void {
-    this.#options.counters.onDenied({ url, client });
+  deny(client: Socket, endpoint: Pick<GatewayEndpoint, 'url'>): void {
+    noteDeniedConnection(this.context, endpoint, client);
     resetConnection(client);
   }
 
@@ -65,7 +71,7 @@ export class StreamProxy {
     connection: PolicyConnection,
     { protocol, passthrough = false, through = [] }: StreamInfo,
   ): void {
-    this.#options.counters.connected(client, passthrough || protocol === 'tls' ? 'tls' : 'tcp');
+    this.context.counters.connected(client, passthrough || protocol === 'tls' ? 'tls' : 'tcp');
     upstream.traffic.countRequest();
     for (const { traffic } of through) traffic.countRequest();
     // Until the upstream's stream is open; pipeBoth handles errors from then on.
@@ -73,7 +79,7 @@ export class StreamProxy {
     client.allowHalfOpen = true;
     client.setNoDelay(true);
     client.setKeepAlive(true, KEEP_ALIVE);
-    client.setTimeout(this.#options.idleTimeout, () => resetConnection(client));
+    client.setTimeout(this.#idleTimeout, () => resetConnection(client));
     this.#openConnections.add(through, client, () => resetConnection(client));
     const address = hostPort(connection.clientIp, connection.clientPort);
     const { proxyProtocol } = upstream;
@@ -88,7 +94,7 @@ export class StreamProxy {
       },
       (error) => {
         upstream.traffic.countError();
-        this.#options.log.debug({ err: error }, 'connection rejected: cannot open a stream to the upstream');
+        this.context.log.debug({ err: error }, 'connection rejected: cannot open a stream to the upstream');
         resetConnection(client);
       },
     );
@@ -101,7 +107,7 @@ export class StreamProxy {
   }
 
   #queueFor(upstream: AgentUpstream): StreamQueue {
-    const queue = this.#queues.get(upstream) ?? new StreamQueue(this.#options.streamWait);
+    const queue = this.#queues.get(upstream) ?? new StreamQueue(this.#streamWait);
     this.#queues.set(upstream, queue);
     return queue;
   }

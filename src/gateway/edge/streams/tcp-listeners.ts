@@ -1,30 +1,13 @@
 import { createServer, type Server, type Socket } from 'node:net';
-import type { Log } from '../../../lib/log/log.ts';
 import { LoadBalancers } from '../../../lib/network/load-balancers.ts';
 import { noteArrival } from '../../../lib/time/loop-turn.ts';
-import type { EdgeLimits } from '../../../settings/gateway-settings.ts';
-import type { EndpointDirectory, GatewayEndpoint, InternalLookupFor, RefusesClient } from '../../endpoints/endpoint.ts';
+import type { EdgeContext, GatewayContext } from '../../context/gateway-context.ts';
+import type { GatewayEndpoint, InternalLookupFor, RefusesClient } from '../../endpoints/endpoint.ts';
 import type { PortOpener } from '../../endpoints/tcp-port-allocator.ts';
-import type { EdgeCounters } from '../../metrics/edge-counters.ts';
 import { resetConnection } from '../http/error-response.ts';
 import type { Relays } from '../relays/relays.ts';
 import { ConnectionSlots } from '../tls/connection-slots.ts';
 import { StreamProxy } from './stream-proxy.ts';
-
-interface TcpListenersOptions {
-  host: string;
-  endpoints: Pick<EndpointDirectory, 'on' | 'off'> & {
-    onTcpPort(port: number): GatewayEndpoint | undefined;
-  };
-  internal: InternalLookupFor;
-  limits?: Pick<EdgeLimits, 'connections' | 'streamIdleTimeout'> | undefined;
-  connections: number;
-  isRefused: RefusesClient;
-  relays: Relays | null;
-  balancers: LoadBalancers | null;
-  counters: EdgeCounters;
-  log: Log;
-}
 
 /** Concurrent connections on each port; see {@link ConnectionSlots}. */
 const MAX_CONNECTIONS = 8192;
@@ -46,11 +29,19 @@ export class TcpListeners implements PortOpener {
   #isStopped = false;
   readonly #onRemoved = (endpoint: GatewayEndpoint) => this.#streams.remove(endpoint);
 
-  constructor(private readonly options: TcpListenersOptions) {
-    const { endpoints, internal, limits, connections, counters, log } = options;
-    this.#total = new ConnectionSlots({ limit: connections, closeIdle: () => false });
-    this.#streams = new StreamProxy({ internal, idleTimeout: limits?.streamIdleTimeout, counters, log });
-    endpoints.on('removed', this.#onRemoved);
+  constructor(
+    private readonly context: EdgeContext & {
+      shares: Pick<GatewayContext['shares'], 'tcpConnections'>;
+      endpoints: { onTcpPort(port: number): GatewayEndpoint | undefined };
+    },
+    private readonly own: { internal: InternalLookupFor; isRefused: RefusesClient; relays: Relays | null },
+  ) {
+    const { internal, relays } = own;
+    const { options, shares } = context;
+    this.#total = new ConnectionSlots({ limit: shares.tcpConnections, closeIdle: () => false });
+    this.#streams = new StreamProxy(context, { internal, idleTimeout: options.edgeLimits?.streamIdleTimeout });
+    context.endpoints.on('removed', this.#onRemoved);
+    relays?.on('tcp', (client, port) => this.accept(client, port));
   }
 
   async open(port: number): Promise<void> {
@@ -67,9 +58,12 @@ export class TcpListeners implements PortOpener {
   }
 
   #listen(port: number): OpenPort {
-    const { host, limits, balancers, log } = this.options;
+    const { options, balancers, log } = this.context;
     const server = createServer({ allowHalfOpen: true, noDelay: true });
-    const slots = new ConnectionSlots({ limit: limits?.connections ?? MAX_CONNECTIONS, closeIdle: () => false });
+    const slots = new ConnectionSlots({
+      limit: options.edgeLimits?.connections ?? MAX_CONNECTIONS,
+      closeIdle: () => false,
+    });
     const accept = (client: Socket) => {
       if (this.#total.take(client) && slots.take(client)) this.#serve(client, port);
     };
@@ -81,7 +75,7 @@ export class TcpListeners implements PortOpener {
     const listening = new Promise<void>((resolve, reject) => {
       server.once('error', reject);
       server.once('close', () => reject(new Error('closed before it was open')));
-      server.listen(port, host, resolve);
+      server.listen(port, options.host, resolve);
     });
     server.once('listening', () => {
       server.on('error', (error) => log.error({ err: error, port }, 'tcp endpoint listener failed'));
@@ -119,7 +113,7 @@ export class TcpListeners implements PortOpener {
 
   stop(): void {
     this.stopListening();
-    this.options.endpoints.off('removed', this.#onRemoved);
+    this.context.endpoints.off('removed', this.#onRemoved);
     for (const client of this.#clients) client.destroy();
   }
 
@@ -128,8 +122,8 @@ export class TcpListeners implements PortOpener {
     client.once('close', () => this.#clients.delete(client));
     // An error is followed by 'close'.
     client.on('error', () => {});
-    const { endpoints, isRefused, relays } = this.options;
-    const endpoint = endpoints.onTcpPort(port);
+    const { isRefused, relays } = this.own;
+    const endpoint = this.context.endpoints.onTcpPort(port);
     const elsewhere = relays?.isRelayed(client) ? undefined : relays?.nodes.withTcpPort(port);
     if (endpoint && isRefused(client)) this.#streams.deny(client, endpoint);
     else if (endpoint) this.#streams.serve(client, endpoint);

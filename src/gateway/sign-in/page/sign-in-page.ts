@@ -18,9 +18,11 @@ import { systemClock } from '../../../lib/time/clock.ts';
 import { RequestRate } from '../../../lib/time/token-bucket.ts';
 import { PACKAGED_PAGES } from '../../../packaged.ts';
 import type { Person } from '../../../traffic-policy/sign-in/identity-provider.ts';
+import type { GatewayContext } from '../../context/gateway-context.ts';
+import { noteDashboardRefusal } from '../../events/activity-log.ts';
 import type { PersonRow } from '../../store/people.ts';
 import { DatabaseAway, DatabaseBusy, DatabaseUnwritable } from '../../store/sql/database-problems.ts';
-import { type Store, timestamp } from '../../store/store.ts';
+import { timestamp } from '../../store/store.ts';
 import { MAX_PASSWORD, MIN_PASSWORD, Passwords, PasswordsBusy } from '../passwords.ts';
 import type { PeopleProvider, SignInRequest } from '../people-provider.ts';
 import { type ChosenWay, personOfLink, usePersonLink } from '../person-links.ts';
@@ -70,19 +72,16 @@ const HEADERS = {
   'Cache-Control': 'no-store',
 };
 
-interface SignInPageDependencies {
-  readonly store: Store;
+type PageContext = Pick<GatewayContext, 'store' | 'activity' | 'log'> & {
+  options: Pick<GatewayContext['options'], 'listApplications'>;
+};
+
+interface PageOptions {
   readonly people: PeopleProvider;
   /** IP restrictions of endpoints, to which this page leads. */
   readonly isRefused: (client: { readonly remoteAddress?: string | undefined }) => boolean;
-  /**
-   * What a person can open, on the port by which the browser has reached the gateway (empty: the usual one); left out: people
-   * see no list.
-   */
-  readonly applications?: (person: Person, port: string) => readonly Application[];
-  /** Called when somebody could not sign in to the dashboard. */
-  readonly onRefused?: (address: string | undefined, error: { readonly code: string }) => void;
-  readonly log: Log;
+  /** What a person can open, on the port by which the browser has reached the gateway (empty: the usual one). */
+  readonly applications: (person: Person, port: string) => readonly Application[];
   readonly passwords?: Passwords;
   /** Milliseconds since 1970. */
   readonly wallClock?: () => number;
@@ -92,8 +91,8 @@ interface SignInPageDependencies {
  * The gateway's page at which its people sign in. Tunnels belong to others: passwords are typed here only, at a host of the
  * gateway. Only passkeys need its script.
  */
-export function createSignInPage(dependencies: SignInPageDependencies): Express {
-  const page = new SignInPage(dependencies);
+export function createSignInPage(context: PageContext, own: PageOptions): Express {
+  const page = new SignInPage(context, own);
   const app = express();
   app.disable('x-powered-by').enable('strict routing').enable('case sensitive routing');
   answerUnconditionally(app);
@@ -112,7 +111,7 @@ export function createSignInPage(dependencies: SignInPageDependencies): Express 
   app.post('/link/:token/passkey', ...form, page.choosePasskey);
   app.post('/passkey', ...form, page.signInWithPasskey);
   app.use((_req, res) => notice(res, 404, { title: 'Not found', text: 'There is no such page.', link: HOME }));
-  app.use(errorHandler(dependencies.log));
+  app.use(errorHandler(context.log));
   return app;
 }
 
@@ -128,8 +127,12 @@ class SignInPage {
   readonly #wallClock: () => number;
   #script: Buffer | null = null;
 
-  constructor(private readonly dependencies: SignInPageDependencies) {
-    const { store, people, passwords = new Passwords(), wallClock = Date.now } = dependencies;
+  constructor(
+    private readonly context: PageContext,
+    private readonly own: PageOptions,
+  ) {
+    const { store } = context;
+    const { people, passwords = new Passwords(), wallClock = Date.now } = own;
     this.#passwords = passwords;
     this.#wallClock = wallClock;
     const keyFor = (purpose: string) => store.box.keyFor(purpose);
@@ -139,7 +142,7 @@ class SignInPage {
 
   readonly guard: RequestHandler = (req, res, next) => {
     res.set(HEADERS);
-    if (this.dependencies.isRefused(req.socket)) {
+    if (this.own.isRefused(req.socket)) {
       throw new ApiError(403, NOT_ADMITTED, 'This gateway does not accept requests from your address.');
     }
     next();
@@ -154,15 +157,16 @@ class SignInPage {
   readonly show: RequestHandler = async (req, res) => {
     const query = new URL(req.url, 'https://page').searchParams;
     const sealed = query.get('request');
-    const request = sealed === null ? null : this.dependencies.people.requestIn(sealed);
+    const request = sealed === null ? null : this.own.people.requestIn(sealed);
     if (sealed !== null && request === null) return notice(res, 400, REQUEST_GONE);
     const session = this.#sessions.of(req);
-    const person = session && this.dependencies.people.find(session.subject);
+    const person = session && this.own.people.find(session.subject);
     const to = destinationOf(sealed, request);
     if (session === null || person === null) return send(res, 200, await this.#signInView(to));
     if (request === null || to === null) {
       const { port } = new URL(`https://${req.headers.host}`);
-      return send(res, 200, accountView(person, this.dependencies.applications?.(person, port)));
+      const isListed = this.context.options.listApplications === true;
+      return send(res, 200, accountView(person, isListed ? this.own.applications(person, port) : undefined));
     }
     const isOther = query.get('as') === 'other';
     if (isOther || !this.#suffices(session, request)) return send(res, 200, await this.#signInView(to));
@@ -176,14 +180,14 @@ class SignInPage {
     const { email, password } = credentialsIn(req);
     const person = await this.#identify(email, password, networkOf(req));
     if (person !== null) return this.#enter(req, res, person.id, request);
-    this.dependencies.log.info({ client: req.ip }, 'wrong password of a person');
-    if (request?.isForDashboard) this.dependencies.onRefused?.(req.ip, { code: WRONG_CODE });
+    this.context.log.info({ client: req.ip }, 'wrong password of a person');
+    if (request?.isForDashboard) noteDashboardRefusal(this.context.activity, req.ip, { code: WRONG_CODE });
     const again = { email, problem: WRONG };
     send(res, 403, signInView(destinationOf(sealed, request), this.#passkeys.signIn(), again));
   };
 
   readonly signInWithPasskey: RequestHandler = async (req, res) => {
-    const { store } = this.dependencies;
+    const { store } = this.context;
     const { sealed, request } = await this.#requestOf(req);
     if (sealed !== null && request === null) return notice(res, 400, REQUEST_GONE);
     const form = this.#passkeys.open(fieldsOf(req).get('ticket') ?? '');
@@ -212,7 +216,8 @@ class SignInPage {
   };
 
   readonly signOut: RequestHandler = async (req, res) => {
-    const { store, people } = this.dependencies;
+    const { store } = this.context;
+    const { people } = this.own;
     const session = this.#sessions.of(req);
     if (session !== null) {
       const { subject } = session;
@@ -224,13 +229,13 @@ class SignInPage {
   };
 
   readonly showLink: RequestHandler<{ token: string }> = async ({ params: { token } }, res) => {
-    const person = personOfLink(this.dependencies.store, token);
+    const person = personOfLink(this.context.store, token);
     if (person === null) return notice(res, 410, LINK_GONE);
     send(res, 200, await this.#chooseView(person, token));
   };
 
   readonly choosePassword: RequestHandler<{ token: string }> = async (req, res) => {
-    const { store } = this.dependencies;
+    const { store } = this.context;
     const { token } = req.params;
     const person = personOfLink(store, token);
     if (person === null) return notice(res, 410, LINK_GONE);
@@ -244,7 +249,7 @@ class SignInPage {
 
   readonly choosePasskey: RequestHandler<{ token: string }> = async (req, res) => {
     const { token } = req.params;
-    const { store } = this.dependencies;
+    const { store } = this.context;
     const person = personOfLink(store, token);
     if (person === null) return notice(res, 410, LINK_GONE);
     const form = this.#passkeys.open(fieldsOf(req).get('ticket') ?? '', person.id);
@@ -266,7 +271,8 @@ class SignInPage {
   };
 
   async #choose(req: Request<{ token: string }>, res: Response, { id }: PersonRow, way: ChosenWay): Promise<void> {
-    const { store, people } = this.dependencies;
+    const { store } = this.context;
+    const { people } = this.own;
     const use = () => usePersonLink(store, req.params.token, people.issuer, way);
     // Another request may have used the link meanwhile.
     const used = await store.database.write(use, callerOf(id, req));
@@ -281,13 +287,13 @@ class SignInPage {
 
   async #chooseView(row: PersonRow, token: string, problem?: string): Promise<string> {
     const person = shown(row);
-    const isFirst = row.password_set_at === null && this.dependencies.store.passkeys.ofPerson(row.id).length === 0;
+    const isFirst = row.password_set_at === null && this.context.store.passkeys.ofPerson(row.id).length === 0;
     const form = this.#passkeys.choose(person, token);
     return chooseView(person, token, form, { isFirst, ...(problem !== undefined && { problem }) });
   }
 
   #expected({ headers }: Request, challenge: string): Expected {
-    return { challenge, origin: `https://${headers.host}`, host: this.dependencies.people.host };
+    return { challenge, origin: `https://${headers.host}`, host: this.own.people.host };
   }
 
   /** Whether a sign-in at the gateway is recent enough for an endpoint. */
@@ -297,7 +303,8 @@ class SignInPage {
 
   /** Signs a browser in, and leads to where it was on the way to. A sign-in for an endpoint agrees to go on to it. */
   async #enter(req: Request, res: Response, subject: string, request: SignInRequest | null): Promise<void> {
-    const { people, log } = this.dependencies;
+    const { log } = this.context;
+    const { people } = this.own;
     const before = this.#sessions.of(req);
     const endpoints = before?.subject === subject ? before.endpoints : [];
     const session = { subject, signedInAt: people.signInTime(subject), endpoints };
@@ -309,9 +316,10 @@ class SignInPage {
 
   /** Leads on to what has sent somebody here; no code for the dashboard is made for those who may not use it. */
   #leadBack(req: Request, res: Response, { subject, signedInAt }: PageSession, request: SignInRequest): void {
-    const { people, onRefused } = this.dependencies;
+    const { activity } = this.context;
+    const { people } = this.own;
     if (request.isForDashboard && !people.mayUseDashboard(subject)) {
-      onRefused?.(req.ip, { code: NOT_ADMITTED });
+      noteDashboardRefusal(activity, req.ip, { code: NOT_ADMITTED });
       notice(res, 403, notForDashboard(people.find(subject), request.callback));
     } else {
       res.redirect(303, people.returnUrl(request, subject, signedInAt));
@@ -320,7 +328,7 @@ class SignInPage {
 
   /** Takes as long for people who do not exist. @returns null when the password is wrong */
   async #identify(email: string, password: string, network: string): Promise<PersonRow | null> {
-    const { people, familiarNetworks } = this.dependencies.store;
+    const { people, familiarNetworks } = this.context.store;
     const person = people.byEmail(email);
     const isFamiliar = familiarNetworks.has(person?.id ?? '', network);
     requireLeft(this.#guesses.take(network));
@@ -345,7 +353,7 @@ class SignInPage {
 
   /** The right password signs in, too, while nothing can be written. */
   async #remember(personId: string, network: string): Promise<void> {
-    const { store, log } = this.dependencies;
+    const { store, log } = this.context;
     await store.familiarNetworks.remember(personId, network).catch((err: unknown) => {
       log.warn({ err, person: personId }, 'network of a person not remembered');
     });
@@ -353,7 +361,7 @@ class SignInPage {
 
   async #requestOf(req: Request): Promise<{ sealed: string | null; request: SignInRequest | null }> {
     const sealed = fieldsOf(req).get('request');
-    return { sealed, request: sealed === null ? null : this.dependencies.people.requestIn(sealed) };
+    return { sealed, request: sealed === null ? null : this.own.people.requestIn(sealed) };
   }
 }
 

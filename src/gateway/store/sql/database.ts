@@ -92,8 +92,6 @@ export class Database {
   readonly #afterCommit = new Set<() => void>();
   readonly #onRowApplied = new Set<(table: string, id: string) => void>();
   readonly changes = new ChangedRows();
-  /** Looks whether other gateways have just written what is unknown here; limited in time, and in how often it does anything. */
-  catchUp: () => Promise<void> = async () => {};
   #isKeptElsewhere = false;
   #onDamage: ((problem: string) => void) | null = null;
   /** Of the database and its log, as they were opened. */

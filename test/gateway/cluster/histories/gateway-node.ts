@@ -1,6 +1,6 @@
 import { pino } from 'pino';
+import type { GatewayOptions } from '../../../../src/gateway/context/gateway-options.ts';
 import { startGateway } from '../../../../src/gateway/gateway.ts';
-import type { GatewayOptions } from '../../../../src/gateway/gateway-options.ts';
 import { cidrList } from '../../../../src/lib/network/ip-address.ts';
 
 /** What its parent tells it: by how many milliseconds its clock goes wrong. */

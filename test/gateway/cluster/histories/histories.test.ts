@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect, it } from 'vitest';
-import type { GatewayOptions } from '../../../../src/gateway/gateway-options.ts';
+import type { GatewayOptions } from '../../../../src/gateway/context/gateway-options.ts';
 import type { PublicClient } from '../../../faults/public-client.ts';
 import { NO_MOUNT } from '../../../support/disk.ts';
 import { NO_POSTGRES } from '../../../support/postgres-server.ts';

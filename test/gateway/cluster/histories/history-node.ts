@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { readFileSync, rmSync, statSync, truncateSync } from 'node:fs';
 import { join } from 'node:path';
 import Libsql from 'libsql';
-import type { GatewayOptions } from '../../../../src/gateway/gateway-options.ts';
+import type { GatewayOptions } from '../../../../src/gateway/context/gateway-options.ts';
 import { Replica } from '../../../../src/gateway/store/shared/replica.ts';
 import { Disk, NO_MOUNT } from '../../../support/disk.ts';
 import { FlakyProxy } from '../../../support/flaky-proxy.ts';

@@ -12,7 +12,7 @@ let waiting: WaitingClients;
 beforeEach(() => {
   lost = new LostAddresses();
   counters = new EdgeCounters();
-  waiting = new WaitingClients({ lost, places: PLACES, counters });
+  waiting = new WaitingClients({ endpoints: { lost }, counters }, PLACES);
   waiting.start();
   onTestFinished(() => waiting.stop());
 });

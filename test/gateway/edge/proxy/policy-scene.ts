@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 import type { HttpListenerBuilder, Listener, Session } from '@ngrok/ngrok';
 import pino from 'pino';
 import { WebSocketServer } from 'ws';
-import type { GatewayOptions } from '../../../../src/gateway/gateway-options.ts';
+import type { GatewayOptions } from '../../../../src/gateway/context/gateway-options.ts';
 import { collect } from '../../../support/edge.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../../../support/gateway.ts';
 import { type Answer, type Ask, ask } from '../../../support/http-request.ts';

@@ -12,7 +12,8 @@ import { Relays } from '../../../../src/gateway/edge/relays/relays.ts';
 import { RemoteEndpoints } from '../../../../src/gateway/edge/relays/remote-endpoints.ts';
 import { EdgeCounters } from '../../../../src/gateway/metrics/edge-counters.ts';
 import { parseProxyHeader, proxyHeader } from '../../../../src/lib/network/proxy-protocol.ts';
-import { Directory, othersWith, TestEdge, withoutParts } from '../../../support/edge.ts';
+import { NO_DATABASE, othersWith, TestEdge, withoutParts } from '../../../support/edge.ts';
+import { edgeContext } from '../../../support/edge-context.ts';
 import { getPublic } from '../../../support/gateway.ts';
 import { listening } from '../../../support/loopback.ts';
 import { selfSigned } from '../../../support/self-signed.ts';
@@ -26,7 +27,11 @@ async function circle(count: number, limits: { linkMemory?: number } = {}) {
   const { ca } = edge;
   const { log, lines } = recordingLog();
   const places: NodePlace[] = [];
-  const counters = Array.from({ length: count }, () => new EdgeCounters());
+  const nodes: Relays[] = [];
+  const counters = Array.from(
+    { length: count },
+    (_, at) => new EdgeCounters((connection) => nodes[at]?.isLast(connection) === true),
+  );
   for (let at = 0; at < count; at++) {
     const relays = new Relays({
       tickets: new RelayTickets('key', String(at), Date.now),
@@ -34,14 +39,15 @@ async function circle(count: number, limits: { linkMemory?: number } = {}) {
       nodes: othersWith(() => places[(at + 1) % count]),
       authority: ca.caPem,
       isOurs: () => false,
+      dial: NO_DATABASE,
       log,
       ...limits,
     });
-    const node = new EdgeServer({
+    nodes.push(relays);
+    const node = new EdgeServer(edgeContext({ log, ...(counters[at] && { counters: counters[at] }) }), {
       ...withoutParts(),
-      endpoints: new Directory(),
-      ...{ ca, host: '127.0.0.1', httpPort: 0, httpsPort: 0, log, relays },
-      counters: counters[at] ?? new EdgeCounters(),
+      ca,
+      relays,
     });
     onTestFinished(() => node.stop());
     places.push({ id: String(at), host: '127.0.0.1', port: (await node.start()).httpsPort });

@@ -9,8 +9,8 @@ import { EdgeServer } from '../../../../src/gateway/edge/edge-server.ts';
 import type { NodePlace } from '../../../../src/gateway/edge/relays/other-nodes.ts';
 import { RelayTickets } from '../../../../src/gateway/edge/relays/relay-tickets.ts';
 import { Relays } from '../../../../src/gateway/edge/relays/relays.ts';
-import { EdgeCounters } from '../../../../src/gateway/metrics/edge-counters.ts';
-import { DirectEndpoint, Directory, othersWith, TestEdge, withoutParts } from '../../../support/edge.ts';
+import { DirectEndpoint, Directory, NO_DATABASE, othersWith, TestEdge, withoutParts } from '../../../support/edge.ts';
+import { edgeContext } from '../../../support/edge-context.ts';
 import { FlakyProxy } from '../../../support/flaky-proxy.ts';
 import { listening } from '../../../support/loopback.ts';
 import { silentLog } from '../../../support/silent-log.ts';
@@ -59,13 +59,17 @@ async function threeNodes({ Tickets = RelayTickets }: { Tickets?: typeof RelayTi
     };
     const tickets = id === 'front' ? new RelayTickets('key', id, Date.now) : new Tickets('key', id, Date.now);
     const relays = new Relays({
-      ...{ tickets, nodes, commonName: 'api.localhost', authority: ca.caPem, isOurs: () => true, log: silentLog },
+      ...{
+        tickets,
+        nodes,
+        commonName: 'api.localhost',
+        authority: ca.caPem,
+        isOurs: () => true,
+        dial: NO_DATABASE,
+        log: silentLog,
+      },
     });
-    const server = new EdgeServer({
-      ...withoutParts(),
-      ...{ endpoints, ca, host: '127.0.0.1', httpPort: 0, httpsPort: 0, log: silentLog, relays },
-      counters: new EdgeCounters(),
-    });
+    const server = new EdgeServer(edgeContext({ endpoints }), { ...withoutParts(), ca, relays });
     onTestFinished(() => server.stop());
     return server.start();
   };

@@ -4,10 +4,9 @@ import { Duplex, PassThrough } from 'node:stream';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { StreamProxy } from '../../../../src/gateway/edge/streams/stream-proxy.ts';
 import { StreamsExhausted } from '../../../../src/gateway/endpoints/endpoint.ts';
-import { EdgeCounters } from '../../../../src/gateway/metrics/edge-counters.ts';
 import { collect, DirectEndpoint } from '../../../support/edge.ts';
+import { edgeContext } from '../../../support/edge-context.ts';
 import { listening } from '../../../support/loopback.ts';
-import { silentLog } from '../../../support/silent-log.ts';
 
 const servers: Server[] = [];
 const sockets: Socket[] = [];
@@ -15,7 +14,7 @@ let proxy: StreamProxy;
 const errors = new WeakMap<Socket, string | undefined>();
 
 beforeEach(() => {
-  proxy = new StreamProxy({ counters: new EdgeCounters(), log: silentLog });
+  proxy = new StreamProxy(edgeContext());
 });
 afterEach(() => {
   for (const socket of sockets.splice(0)) socket.destroy();
@@ -136,20 +135,14 @@ describe('a connection', () => {
 
   it('is closed after the idle timeout', async () => {
     const endpoint = await endpointTo((socket) => socket.write('greeting'));
-    const client = await clientOf(
-      endpoint,
-      new StreamProxy({ idleTimeout: 50, counters: new EdgeCounters(), log: silentLog }),
-    );
+    const client = await clientOf(endpoint, new StreamProxy(edgeContext(), { idleTimeout: 50 }));
     expect(await fateOf(client)).toBe('ECONNRESET');
     await streamClosed(endpoint);
   });
 
   it('is closed after the idle timeout even if one direction has ended', async () => {
     const endpoint = await endpointTo((socket) => socket.end('greeting').resume());
-    const client = await clientOf(
-      endpoint,
-      new StreamProxy({ idleTimeout: 50, counters: new EdgeCounters(), log: silentLog }),
-    );
+    const client = await clientOf(endpoint, new StreamProxy(edgeContext(), { idleTimeout: 50 }));
     await once(client, 'data');
     await streamClosed(endpoint);
   });
@@ -172,10 +165,7 @@ describe('an agent at its connection limit', () => {
     endpoint.open = () => {
       throw new StreamsExhausted();
     };
-    const client = await clientOf(
-      endpoint,
-      new StreamProxy({ streamWait: 30, counters: new EdgeCounters(), log: silentLog }),
-    );
+    const client = await clientOf(endpoint, new StreamProxy(edgeContext(), { streamWait: 30 }));
     expect(await fateOf(client)).toBe('ECONNRESET');
   });
 

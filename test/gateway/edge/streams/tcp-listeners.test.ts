@@ -1,22 +1,15 @@
-import { EventEmitter } from 'node:events';
 import { expect, it, onTestFinished } from 'vitest';
 import { TcpListeners } from '../../../../src/gateway/edge/streams/tcp-listeners.ts';
-import { EdgeCounters } from '../../../../src/gateway/metrics/edge-counters.ts';
+import { edgeContext } from '../../../support/edge-context.ts';
 import { freePorts } from '../../../support/free-ports.ts';
-import { silentLog } from '../../../support/silent-log.ts';
 
 function testListeners(): TcpListeners {
-  const listeners = new TcpListeners({
-    host: 'localhost',
-    endpoints: Object.assign(new EventEmitter(), { onTcpPort: () => undefined }),
-    internal: () => () => undefined,
-    connections: 10,
-    isRefused: () => false,
-    relays: null,
-    balancers: null,
-    counters: new EdgeCounters(),
-    log: silentLog,
-  });
+  const context = edgeContext({ options: { host: 'localhost', httpPort: 0, httpsPort: 0 } });
+  const endpoints = Object.assign(context.endpoints, { onTcpPort: () => undefined });
+  const listeners = new TcpListeners(
+    { ...context, endpoints, shares: { tcpConnections: 10 } },
+    { internal: () => () => undefined, isRefused: () => false, relays: null },
+  );
   onTestFinished(() => listeners.stop());
   return listeners;
 }

@@ -36,7 +36,6 @@ export class Http1Response extends EventEmitter implements ClientResponse {
   destroyed = false;
   chunkedEncoding = false;
   continued = false;
-  onHead: ClientResponse['onHead'] = null;
   readonly #socket: Socket;
   readonly #options: Http1ResponseOptions;
   readonly #isHttp10: boolean;
@@ -77,7 +76,7 @@ export class Http1Response extends EventEmitter implements ClientResponse {
     text += this.shouldKeepAlive ? this.#options.keepAlive : 'Connection: close\r\n';
     if (this.chunkedEncoding) text += 'Transfer-Encoding: chunked\r\n';
     this.#head = `${text}\r\n`;
-    if (this.onHead !== null) this.onHead(status, headers);
+    this.emit('head', status, headers);
   }
 
   writeInterim(status: number, headers: readonly string[], reason = STATUS_CODES[status] ?? ''): void {

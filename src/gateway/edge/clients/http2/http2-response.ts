@@ -37,7 +37,6 @@ export class Http2Response implements ClientResponse {
   /** Null until a part of the body had to wait. */
   #progress: Progress | null = null;
   continued = false;
-  onHead: ClientResponse['onHead'] = null;
   readonly #onDrain = (): void => {
     this.#awaitsDrain = false;
     // All that Node got has left.
@@ -100,7 +99,7 @@ export class Http2Response implements ClientResponse {
       // Go's client would wait for a body of that length, although a 304 may state one (RFC 9110, 8.6).
       delete head['content-length'];
     }
-    if (this.onHead !== null) this.onHead(status, headers);
+    this.#stream.emit('head', status, headers);
   }
 
   writeInterim(status: number, headers: readonly string[]): void {
@@ -147,7 +146,7 @@ export class Http2Response implements ClientResponse {
     if (!this.destroyed) this.#stream.close(code);
   }
 
-  on(event: 'close', listener: () => void): this {
+  on(event: 'close' | 'head', listener: (status: number, headers: readonly string[]) => void): this {
     this.#stream.on(event, listener);
     return this;
   }

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
-import { descriptorShares } from '../../src/gateway/descriptor-shares.ts';
-import { descriptorLimit } from '../../src/lib/process/process-metrics.ts';
+import { descriptorShares } from '../../../src/gateway/context/descriptor-shares.ts';
+import { descriptorLimit } from '../../../src/lib/process/process-metrics.ts';
 
 it.each([256, 1_024, 4_096])('all shares together leave some of %i descriptors', (limit) => {
   const { connections, hellos, sessions, unauthenticated, tcpPorts, tcpConnections } = descriptorShares(limit);
