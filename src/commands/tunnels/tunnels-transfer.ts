@@ -11,10 +11,10 @@ import {
   parseTunnels,
   storedTunnel,
 } from '../../agent/tunnels/tunnel-import.ts';
-import type { Tunnel } from '../../agent/tunnels/tunnels-file.ts';
 import {
   exportText,
   readTunnelFile,
+  type Tunnel,
   TunnelStore,
   tunnelsCodec,
   tunnelsFile,
