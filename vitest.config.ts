@@ -10,7 +10,6 @@ const UNIT = [
   'test/architecture.test.ts',
   ...below([
     'agent/api',
-    'agent/folders',
     'agent/inspector',
     'agent/tunnels',
     'agent/upstreams',

@@ -1,11 +1,51 @@
 import { writeFile } from 'node:fs/promises';
 import { type IncomingMessage, request } from 'node:http';
 import { text } from 'node:stream/consumers';
+import type { z } from 'zod';
 import { type ApiErrorBody, EXIT_UNREACHABLE, messageOf, OperatorError } from '../lib/errors.ts';
 import { hostPort, isLoopbackHost, isUnspecified } from '../lib/network/ip-address.ts';
 import { ownCommand } from '../lib/process/own-command.ts';
 import type { Settings } from '../settings/agent-settings.ts';
-import { apiTokenIfAny } from './api-token.ts';
+import { apiTokenIfAny } from '../settings/api-token.ts';
+
+import type { INSPECTION_OPERATIONS } from './api/inspection/inspection-operations.ts';
+import type {
+  HEALTH_OPERATIONS,
+  LIVENESS_OPERATIONS,
+  SHARE_LINK_OPERATIONS,
+  TUNNEL_OPERATIONS,
+} from './api/operations.ts';
+
+export type * from './api/inspection/inspection-reports.ts';
+export type { CreatedTunnel, ListedTunnel, ShareLink, TunnelDetail } from './api/operations.ts';
+export type { StatusReport } from './api/status-report.ts';
+
+type Tables = typeof TUNNEL_OPERATIONS &
+  typeof SHARE_LINK_OPERATIONS &
+  typeof LIVENESS_OPERATIONS &
+  typeof HEALTH_OPERATIONS &
+  typeof INSPECTION_OPERATIONS;
+/** The operations by method and path. */
+type Operations = {
+  [Id in keyof Tables as `${Uppercase<Tables[Id]['method']>} ${Tables[Id]['path']}`]: Tables[Id];
+};
+/** An operation of the agent's API, such as `GET /tunnels/{url_part}`. */
+export type AgentRoute = keyof Operations;
+
+type NamesIn<Path> = Path extends `${string}{${infer Name}}${infer Rest}` ? Name | NamesIn<Rest> : never;
+type MembersOf<R extends AgentRoute, Part extends string> =
+  Operations[R] extends Record<Part, infer S extends z.ZodType> ? keyof z.input<S> : never;
+
+/** What fills an operation's path, and what is sent. Only names are checked here: the agent judges the values. */
+type Input<R extends AgentRoute> = Record<NamesIn<R>, string> & {
+  query?: { readonly [Name in MembersOf<R, 'query'>]?: string | undefined };
+  body?: { readonly [Name in MembersOf<R, 'body'>]?: unknown };
+  /** The default is long because starting a tunnel waits for the gateway. */
+  deadlineMs?: number;
+};
+/** The input may be left out where the path has no names. */
+type Inputs<R extends AgentRoute> = [NamesIn<R>] extends [never] ? [input?: Input<R>] : [input: Input<R>];
+type Answer<R extends AgentRoute> = Operations[R]['answer'] extends infer A extends z.ZodType ? z.output<A> : undefined;
 
 const NOT_FOUND = 4;
 const DEADLINE_MS = 45_000;
@@ -37,20 +77,21 @@ interface Call {
 }
 
 /**
- * Calls the API of the agent on this device.
+ * Calls an operation of the agent on this device.
  *
- * @param deadlineMs the default is long because starting a tunnel waits for the gateway
- * @returns the answer's JSON; undefined when it is empty
- * @throws {OperatorError} exit code 3 when no agent answers; {AgentRefusal} 4 when no tunnel matches, 1 for other refusals
+ * @returns what it answers; undefined when that is empty
+ * @throws {OperatorError} exit code 2 for a name that makes no path, 3 when no agent answers; {AgentRefusal} 4 when no tunnel
+ *   matches, 1 for other refusals
  */
-export async function callAgent<T>(
+export async function callAgent<R extends AgentRoute>(
   settings: Settings,
-  method: string,
-  path: string,
-  { body, deadlineMs = DEADLINE_MS }: { body?: unknown; deadlineMs?: number } = {},
-): Promise<T> {
+  route: R,
+  ...[input]: Inputs<R>
+): Promise<Answer<R>> {
   const base = apiAddress(settings);
+  const { body, deadlineMs = DEADLINE_MS } = input ?? {};
   const content = body === undefined ? undefined : JSON.stringify(body);
+  const { method, path } = target(route, input);
   const { status, text } = await ask(base, path, {
     method,
     headers: headers(settings, body !== undefined),
@@ -59,8 +100,27 @@ export async function callAgent<T>(
   });
   const isOk = status >= 200 && status < 300;
   const answer = text === '' && isOk ? undefined : parseAnswer(base, status, text);
-  if (isOk) return answer as T;
+  if (isOk) return answer as Answer<R>;
   throw refusal(base, status, answer);
+}
+
+/** Method, and path with its query. */
+function target(route: AgentRoute, input: { query?: Readonly<Record<string, string | undefined>> } = {}) {
+  const [method = '', pattern = ''] = route.split(' ');
+  const names = new Map(Object.entries(input));
+  const path = pattern.replaceAll(/\{(\w+)\}/g, (_, name: string) => {
+    const value = String(names.get(name));
+    return encodeURIComponent(name === 'url_part' ? tunnelName(value) : value);
+  });
+  const given = Object.entries(input.query ?? {}).filter((entry): entry is [string, string] => entry[1] !== undefined);
+  const query = given.length === 0 ? '' : `?${new URLSearchParams(given)}`;
+  return { method, path: path + query };
+}
+
+/** @throws {OperatorError} exit code 2 for a name that would make another path, such as an empty one */
+function tunnelName(name: string): string {
+  if (!/^\.{0,2}$/.test(name)) return name;
+  throw new OperatorError(`not a tunnel name: "${name}"; give its first label, host or URL`, 2);
 }
 
 export interface AgentEvent {
@@ -74,8 +134,14 @@ export interface AgentEvent {
  * @param signal ends it without an error
  * @throws {OperatorError} as {@link callAgent}; exit code 3 when the feed breaks off
  */
-export async function* agentEvents(settings: Settings, path: string, signal: AbortSignal): AsyncGenerator<AgentEvent> {
+export async function* agentEvents<R extends AgentRoute>(
+  settings: Settings,
+  route: R,
+  input: Input<R>,
+  signal: AbortSignal,
+): AsyncGenerator<AgentEvent> {
   const base = apiAddress(settings);
+  const { path } = target(route, input);
   const asked = request(base + path, { headers: headers(settings, false), signal, agent: false, timeout: SILENCE_MS });
   asked.on('timeout', () => asked.destroy(new Error(`nothing from the agent for ${SILENCE_MS / 1_000} s`)));
   let hasBegun = false;
@@ -116,9 +182,15 @@ async function* eventsIn(pieces: AsyncIterable<string>): AsyncGenerator<AgentEve
  *
  * @throws {OperatorError} as {@link callAgent}, 1 when the file cannot be written
  */
-export async function downloadFromAgent(settings: Settings, path: string, file: string): Promise<void> {
+export async function downloadFromAgent<R extends AgentRoute>(
+  settings: Settings,
+  route: R,
+  input: Input<R>,
+  file: string,
+): Promise<void> {
+  const { method, path } = target(route, input);
   const { status, text: content } = await ask(apiAddress(settings), path, {
-    method: 'GET',
+    method,
     headers: headers(settings, false),
     body: undefined,
     deadlineMs: DEADLINE_MS,
@@ -127,18 +199,6 @@ export async function downloadFromAgent(settings: Settings, path: string, file: 
   await writeFile(file, content, { mode: 0o600 }).catch((error: unknown) => {
     throw new OperatorError(`cannot write ${file}: ${messageOf(error)}`);
   });
-}
-
-/**
- * The path of a tunnel in the API.
- *
- * @throws {OperatorError} exit code 2 for a name that would make another path, such as an empty one
- */
-export function tunnelPath(name: string): string {
-  if (/^\.{0,2}$/.test(name)) {
-    throw new OperatorError(`not a tunnel name: "${name}"; give its first label, host or URL`, 2);
-  }
-  return `/tunnels/${encodeURIComponent(name)}`;
 }
 
 /** Not by fetch(), which refuses ports that browsers block, such as 6000. */

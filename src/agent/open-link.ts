@@ -3,6 +3,8 @@ import { messageOf, OperatorError } from '../lib/errors.ts';
 import { type ConnectorKind, isCloudAddress } from '../settings/agent-settings.ts';
 import type { GatewayLink, GatewayLinkOptions } from './connectors/gateway-link.ts';
 
+export { type GatewayLink, type GatewaySession, SessionRefused } from './connectors/gateway-link.ts';
+
 /**
  * Opens the link to a gateway with a connector. Each one's code is loaded only when it is used; the SDK's native code
  * takes memory.

@@ -10,6 +10,6 @@ const DEADLINE_MS = 5000;
  * @throws {OperatorError} exit code 3 when it does not answer
  */
 export async function health({ json }: { json?: boolean }): Promise<void> {
-  const answer = await callAgent(agentSettings('api'), 'GET', '/healthz', { deadlineMs: DEADLINE_MS });
+  const answer = await callAgent(agentSettings('api'), 'GET /healthz', { deadlineMs: DEADLINE_MS });
   print(json ? jsonText(answer, 0) : 'alive');
 }

@@ -1,18 +1,17 @@
 import { readFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { join as joinPath } from 'node:path';
-import type { StatusReport } from '../agent/api/status-report.ts';
 import { callAgent } from '../agent/api-client.ts';
-import { openDataFolder } from '../agent/folders/data-folder.ts';
-import { readInstallation } from '../agent/join/installation.ts';
 import {
   type EnrolOptions,
   type JoinedDevice,
   type JoinFiles,
   joinSite,
+  readInstallation,
   requireCode,
 } from '../agent/join/join-site.ts';
 import { messageOf, OperatorError } from '../lib/errors.ts';
+import { openDataFolder } from '../lib/files/data-folder.ts';
 import { rootCommand, shellWord } from '../lib/process/own-command.ts';
 import { printable } from '../lib/terminal-text.ts';
 import { systemClock } from '../lib/time/clock.ts';
@@ -196,7 +195,7 @@ async function waitUntilOnline({ domain }: JoinedDevice): Promise<string> {
 
 async function apiState(): Promise<{ url: string; reason: null } | { url: null; reason: string }> {
   try {
-    const { session, remote_api } = await callAgent<StatusReport>(agentSettings('api'), 'GET', '/status', {
+    const { session, remote_api } = await callAgent(agentSettings('api'), 'GET /status', {
       deadlineMs: 5000,
     });
     if (remote_api?.status === 'online') return { url: remote_api.url, reason: null };

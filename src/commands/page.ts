@@ -1,10 +1,9 @@
-import type { StatusReport } from '../agent/api/status-report.ts';
-import { callAgent } from '../agent/api-client.ts';
-import { apiTokenIfAny } from '../agent/api-token.ts';
+import { callAgent, type StatusReport } from '../agent/api-client.ts';
 import { OperatorError } from '../lib/errors.ts';
 import { CODE_MINUTES, issueCode } from '../lib/http/one-time-code.ts';
 import { ownCommand } from '../lib/process/own-command.ts';
 import { printableMembers } from '../lib/terminal-text.ts';
+import { apiTokenIfAny } from '../settings/api-token.ts';
 import { jsonText, print } from './output.ts';
 import { agentSettings } from './settings-place.ts';
 
@@ -26,7 +25,7 @@ interface PageAddresses {
  */
 export async function showPage(options: { json?: boolean }): Promise<void> {
   const settings = agentSettings('data');
-  const { addresses, remote_api: own } = await callAgent<StatusReport>(settings, 'GET', '/status');
+  const { addresses, remote_api: own } = await callAgent(settings, 'GET /status');
   const now = Date.now();
   const link = own === null ? null : `${own.url}/${settings.api.requireToken ? `#code=${newCode(settings, now)}` : ''}`;
   const page: PageAddresses = {

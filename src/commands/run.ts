@@ -1,7 +1,6 @@
 import { closeSync, existsSync, openSync } from 'node:fs';
 import { isatty } from 'node:tty';
 import { type Agent, type AgentStatus, startAgent } from '../agent/agent.ts';
-import type { AgentCommand } from '../agent/connectors/gateway-link.ts';
 import type { Finding } from '../doctor/finding.ts';
 import { messageOf, OperatorError } from '../lib/errors.ts';
 import { createLog, type Log, logsTo } from '../lib/log/log.ts';
@@ -33,7 +32,8 @@ export async function run(): Promise<void> {
   if (settings.connector === 'sdk') silenceNativeOutput();
   logSettingSources(log, note);
   endOnUnexpectedError(log);
-  const commands = (command: AgentCommand) => (command === 'stop' ? ending.stayStopped('gateway') : void restart());
+  const commands = (command: 'restart' | 'stop') =>
+    command === 'stop' ? ending.stayStopped('gateway') : void restart();
   const start = (next: Settings) => startAgent(next, log, systemClock, { logTail, diagnose, onCommand: commands });
   let starting: Promise<Agent>;
   let report: ServiceReport | null = null;

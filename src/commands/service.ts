@@ -1,6 +1,5 @@
 import { join } from 'node:path';
-import { leaveSite } from '../agent/join/gateway-calls.ts';
-import { type Installation, readInstallation } from '../agent/join/installation.ts';
+import { type Installation, leaveSite, readInstallation } from '../agent/join/join-site.ts';
 import { messageOf, OperatorError } from '../lib/errors.ts';
 import { printable } from '../lib/terminal-text.ts';
 import { withDeadline } from '../lib/time/deadline.ts';

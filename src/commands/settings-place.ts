@@ -4,7 +4,6 @@ import type { StoreLocation } from '../gateway/store/open-gateway-store.ts';
 import type { Store } from '../gateway/store/store.ts';
 import { OperatorError } from '../lib/errors.ts';
 import { dataIn } from '../lib/files/own-data.ts';
-import { createLog } from '../lib/log/log.ts';
 import { ownCommand, rootCommand } from '../lib/process/own-command.ts';
 import { thisHost, thisProgram, withSudo } from '../service/host.ts';
 import {
@@ -155,27 +154,13 @@ export function becomeOwnerOf(folder: string): void {
 
 /** Like {@link becomeOwnerOf}, for the data of a gateway: its user may not be able to read the program, for example in /root. */
 export async function becomeGatewayOwner({ dataDir }: Pick<StoreLocation, 'dataDir'>): Promise<void> {
-  const { sqlEngine } = await import('../gateway/store/sql/sql-engine.ts');
-  sqlEngine();
-  await import('../gateway/store/shared/join-shared.ts');
-  await import('pg');
+  const { loadStoreCode } = await import('../gateway/store/command-access.ts');
+  await loadStoreCode();
   becomeOwnerOf(dataDir);
 }
 
-/**
- * Opens the store of a gateway that was started before: in the wrong folder, a command must not create another one. The
- * database's code is loaded only here: most commands never need it.
- */
+/** The database's code is loaded only here: most commands never need it. */
 export async function withStore<T>(location: StoreLocation, work: (store: Store) => Promise<T> | T): Promise<T> {
-  const { expectGateway, openForChanges } = await import('../gateway/store/open-gateway-store.ts');
-  const { BY_COMMAND } = await import('../gateway/store/command-key.ts');
-  // A machine that has none yet may be given the shared one.
-  if ((location.databaseUrl ?? null) === null) expectGateway(location);
-  const { store, close } = await openForChanges(location, { older: 'refuse', log: await createLog('silent', 'json') });
-  store.database.actFor(BY_COMMAND);
-  try {
-    return await work(store);
-  } finally {
-    await close();
-  }
+  const access = await import('../gateway/store/command-access.ts');
+  return access.withStore(location, work);
 }

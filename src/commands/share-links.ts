@@ -1,5 +1,5 @@
 import { type Command, InvalidArgumentError } from 'commander';
-import type { ShareLink } from '../agent/api/operations.ts';
+import type { ShareLink } from '../agent/api-client.ts';
 import { count, duration } from './command-line.ts';
 import { show, table } from './output.ts';
 

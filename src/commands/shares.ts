@@ -1,5 +1,4 @@
-import type { ShareLink } from '../agent/api/operations.ts';
-import { callAgent, tunnelPath } from '../agent/api-client.ts';
+import { callAgent } from '../agent/api-client.ts';
 import { OperatorError } from '../lib/errors.ts';
 import { ownCommand } from '../lib/process/own-command.ts';
 import { jsonText, note, print, show } from './output.ts';
@@ -14,13 +13,13 @@ import { type ShareOptions, shareRequest, sharesTable, showShare } from './share
 export async function shareTunnel(name: string, options: ShareOptions & { protect?: boolean }): Promise<void> {
   const body = { ...shareRequest(options), protect: options.protect === true };
   showShare(
-    await callAgent<ShareLink>(agentSettings('api'), 'POST', `${tunnelPath(name)}/share_links`, { body }),
+    await callAgent(agentSettings('api'), 'POST /tunnels/{url_part}/share_links', { url_part: name, body }),
     options,
   );
 }
 
 export async function listShares({ json }: { json?: boolean }): Promise<void> {
-  const links = await callAgent<ShareLink[]>(agentSettings('api'), 'GET', '/share_links');
+  const links = await callAgent(agentSettings('api'), 'GET /share_links');
   if (json) return void print(jsonText(links));
   if (links.length === 0) return void note(`No share links. Make one with: ${ownCommand('share <tunnel> --for 24h')}`);
   print(sharesTable(links));
@@ -29,6 +28,6 @@ export async function listShares({ json }: { json?: boolean }): Promise<void> {
 /** @throws {OperatorError} exit code 4 when there is none with the id */
 export async function revokeShare(id: string, options: { json?: boolean }): Promise<void> {
   if (!/^sl_\w+$/.test(id)) throw new OperatorError(`no share link has this id: ${ownCommand('shares')} lists them`, 4);
-  await callAgent(agentSettings('api'), 'DELETE', `/share_links/${id}`);
+  await callAgent(agentSettings('api'), 'DELETE /share_links/{id}', { id });
   show({ revoked: id }, options, ({ revoked }) => `${revoked} revoked; it lets nobody in any more`);
 }

@@ -1,6 +1,4 @@
-import type { ListedTunnel } from '../agent/api/operations.ts';
-import type { StatusReport } from '../agent/api/status-report.ts';
-import { callAgent } from '../agent/api-client.ts';
+import { callAgent, type ListedTunnel, type StatusReport } from '../agent/api-client.ts';
 import {
   because,
   CHANGE_TLS,
@@ -14,7 +12,6 @@ import {
 import { diskProblem } from '../doctor/data-folder.ts';
 import { ownCommand } from '../lib/process/own-command.ts';
 import { durationText, wantsColor } from '../lib/terminal-text.ts';
-import type { Settings } from '../settings/agent-settings.ts';
 import { show } from './output.ts';
 import { agentSettings } from './settings-place.ts';
 
@@ -38,8 +35,8 @@ const [GREEN, RED] = [32, 31];
 export async function status({ json }: { json?: boolean }): Promise<void> {
   const settings = agentSettings('api');
   // First: listing checks the upstreams, which the status counts.
-  const tunnels = await ask<ListedTunnel[]>(settings, '/tunnels');
-  const report = await ask<StatusReport>(settings, '/status');
+  const tunnels = await callAgent(settings, 'GET /tunnels', { deadlineMs: DEADLINE_MS });
+  const report = await callAgent(settings, 'GET /status', { deadlineMs: DEADLINE_MS });
   // Finds a full disk before a change fails, where this user may.
   const disk = await diskProblem(settings.dataDir);
   const unsaved = disk ? { problem: disk.detail, remedy: disk.advice } : unsavedChange(report);
@@ -50,10 +47,6 @@ export async function status({ json }: { json?: boolean }): Promise<void> {
     render(shown, shown.problems, { page: shown.page, now: Date.now(), color }),
   );
   process.exitCode = problems.length === 0 ? 0 : 1;
-}
-
-function ask<T>(settings: Settings, path: string): Promise<T> {
-  return callAgent<T>(settings, 'GET', path, { deadlineMs: DEADLINE_MS });
 }
 
 function unsavedChange({ storage: { last_error } }: StatusReport): Problem | null {

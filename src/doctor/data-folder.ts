@@ -1,8 +1,8 @@
 import { constants } from 'node:fs';
 import { access, lstat, readdir, rm, stat, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { foreignData, OTHER_FOLDER } from '../agent/folders/data-folder.ts';
 import { hasErrno, messageOf } from '../lib/errors.ts';
+import { foreignData, OTHER_FOLDER } from '../lib/files/data-folder.ts';
 import { diskSpace, FREE_SPACE } from '../lib/files/disk-space.ts';
 import { diskAdvice } from '../lib/files/durable-write.ts';
 import { dataIn } from '../lib/files/own-data.ts';

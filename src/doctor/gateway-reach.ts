@@ -1,9 +1,9 @@
-import type { GatewayLink } from '../agent/connectors/gateway-link.ts';
-import { distrustKind, PORTAL_ADVICE, SILENCE_ADVICE, type TlsAnswer } from '../agent/connectors/tls-probe.ts';
+import type { GatewayLink } from '../agent/open-link.ts';
 import { hasErrno, messageOf } from '../lib/errors.ts';
 import { ProxyFailure } from '../lib/network/dial.ts';
 import { hostPort } from '../lib/network/ip-address.ts';
 import { displayProxy } from '../lib/network/proxy-rules.ts';
+import { distrustKind, PORTAL_ADVICE, SILENCE_ADVICE, type TlsAnswer } from '../lib/network/tls-probe.ts';
 import { type Check, check, failed, ok, type Result, skipped } from './finding.ts';
 
 export type Reach = { presented: TlsAnswer } | { error: unknown };

@@ -1,5 +1,5 @@
 import { isIP } from 'node:net';
-import type { GatewayLink } from '../agent/connectors/gateway-link.ts';
+import type { GatewayLink } from '../agent/open-link.ts';
 import { hasErrno, messageOf } from '../lib/errors.ts';
 import { addressesOf } from '../lib/network/loopback-names.ts';
 import { displayProxy } from '../lib/network/proxy-rules.ts';

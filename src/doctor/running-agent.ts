@@ -1,8 +1,6 @@
-import type { ListedTunnel } from '../agent/api/operations.ts';
-import type { StatusReport } from '../agent/api/status-report.ts';
-import { apiAddress, callAgent } from '../agent/api-client.ts';
-import { isDataFolderHeld } from '../agent/folders/data-folder.ts';
+import { apiAddress, callAgent, type ListedTunnel, type StatusReport } from '../agent/api-client.ts';
 import { messageOf, OperatorError } from '../lib/errors.ts';
+import { isDataFolderHeld } from '../lib/files/data-folder.ts';
 import { rootCommand } from '../lib/process/own-command.ts';
 import { durationText } from '../lib/terminal-text.ts';
 import type { Settings } from '../settings/agent-settings.ts';
@@ -30,7 +28,7 @@ export async function findRunningAgent(settings: Settings, patience: number): Pr
   }
   const address = apiAddress(settings);
   try {
-    const status = await callAgent<StatusReport>(settings, 'GET', '/status', { deadlineMs: ASK_MS * patience });
+    const status = await callAgent(settings, 'GET /status', { deadlineMs: ASK_MS * patience });
     return { holdsFolder, address, status, problem: null };
   } catch (error) {
     const reason = error instanceof OperatorError && error.cause !== undefined ? error.cause : error;
@@ -40,7 +38,7 @@ export async function findRunningAgent(settings: Settings, patience: number): Pr
 
 /** The tunnels of a running agent, with their states. */
 export function liveTunnels(settings: Settings, patience: number): Promise<ListedTunnel[]> {
-  return callAgent(settings, 'GET', '/tunnels', { deadlineMs: ASK_MS * patience });
+  return callAgent(settings, 'GET /tunnels', { deadlineMs: ASK_MS * patience });
 }
 
 /** Reports a running agent, and a conflict between two agents. */

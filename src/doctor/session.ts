@@ -1,12 +1,11 @@
-import type { ListedTunnel } from '../agent/api/operations.ts';
-import type { StatusReport } from '../agent/api/status-report.ts';
+import type { ListedTunnel, StatusReport } from '../agent/api-client.ts';
 import {
   type EndpointUpstream,
   optionsOf,
   TUNNEL_PROTOCOLS,
   type TunnelProtocol,
 } from '../agent/connectors/connector.ts';
-import { type GatewayLink, type GatewaySession, SessionRefused } from '../agent/connectors/gateway-link.ts';
+import { type GatewayLink, type GatewaySession, SessionRefused } from '../agent/open-link.ts';
 import { ApiError, messageOf } from '../lib/errors.ts';
 import { DeadlineExceeded, withDeadline } from '../lib/time/deadline.ts';
 import type { TrafficPolicyDocument } from '../traffic-policy/document.ts';

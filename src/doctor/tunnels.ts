@@ -1,14 +1,8 @@
 import { basename } from 'node:path';
-import { beginsWithHttp1, UpstreamFault, type UpstreamTls } from '../agent/connectors/connector.ts';
-import { backupOf } from '../agent/tunnels/durable-file.ts';
-import type { Tunnel } from '../agent/tunnels/tunnel.ts';
+import type { Tunnel } from '../agent/tunnels/tunnels-file.ts';
 import { type FileContent, type TunnelFile, tunnelsFile, tunnelsIn } from '../agent/tunnels/tunnels-file.ts';
-import { connectUpstream } from '../agent/upstreams/connect-upstream.ts';
-import { parseUpstream, type Upstream } from '../agent/upstreams/upstream.ts';
-import { checkHttp } from '../agent/upstreams/upstream-check.ts';
-import { UpstreamGuard } from '../agent/upstreams/upstream-guard.ts';
-import { tlsOf } from '../agent/upstreams/upstream-tls.ts';
-import { ApiError, messageOf } from '../lib/errors.ts';
+import { type TriedUpstream, tryUpstream, upstreamOf } from '../agent/upstreams/try-upstream.ts';
+import { backupOf } from '../lib/files/durable-file.ts';
 import { Limiter } from '../lib/limiter.ts';
 import type { Settings } from '../settings/agent-settings.ts';
 import { CHANGE_TLS, CHANGE_UPSTREAM, START_UPSTREAM, upstreamAdvice } from './advice.ts';
@@ -23,7 +17,7 @@ export function upstreamsCheck(tunnels: Promise<readonly Tunnel[]>, settings: Se
   const limiter = new Limiter(MAX_TRYING);
   const { allowUpstreams, verifyUpstreamTls: verifyTls, systemCas: upstreamCas, dataDir } = settings;
   const options = {
-    guard: new UpstreamGuard(allowUpstreams),
+    allow: allowUpstreams,
     verifyTls,
     upstreamCas,
     connectMs: ANSWER_MS * patience,
@@ -31,65 +25,37 @@ export function upstreamsCheck(tunnels: Promise<readonly Tunnel[]>, settings: Se
   };
   return check('upstreams', 'Upstreams', async () => {
     // An upstream of an http tunnel and of others is checked as that of the http tunnel.
-    const upstreams = new Map<string, Tried>();
+    const upstreams = new Map<string, TriedUpstream>();
     for (const tunnel of await tunnels) {
-      const found = triedFor(tunnel);
+      const found = upstreamOf(tunnel);
       const key = `${found.text} ${JSON.stringify(found.tls)}`;
       upstreams.set(key, { ...found, isHttp: found.isHttp || upstreams.get(key)?.isHttp === true });
     }
     if (upstreams.size === 0) return skipped('no tunnels');
-    const tried = [...upstreams.values()].map((each) => limiter.run(() => tryUpstream(each, options)));
+    const tried = [...upstreams.values()].map((each) => limiter.run(() => resultOf(each, options)));
     return summarize(await Promise.all(tried), (count) => (count === 1 ? '1 answers' : `${count} answer`));
   });
 }
 
-interface Tried {
-  text: string;
-  /** Null when this version does not support it; `problem` says why. */
-  upstream: Upstream | null;
-  problem: string;
-  isHttp: boolean;
-  tls: UpstreamTls;
-}
-
-function triedFor(tunnel: Tunnel): Tried {
-  const text = tunnel.forwards_to;
-  const isHttp = beginsWithHttp1(tunnel);
-  try {
-    const upstream = parseUpstream(text);
-    return { text, upstream, problem: '', isHttp, tls: tlsOf(upstream, tunnel) };
-  } catch (error) {
-    return { text, upstream: null, problem: messageOf(error), isHttp, tls: {} };
-  }
-}
-
-async function tryUpstream(
-  { text, upstream, problem, isHttp, tls }: Tried,
-  shared: Parameters<typeof checkHttp>[2],
-): Promise<Result> {
-  if (upstream === null) return failed(`${text}: ${problem}`, upstreamAdvice(null));
-  const options = { ...shared, tls };
-  try {
-    await options.guard.check(upstream);
-  } catch (error) {
-    return failed(`${text}: ${messageOf(error)}`, upstreamAdvice(error instanceof ApiError ? error.code : null));
-  }
-  try {
-    const socket = await connectUpstream(upstream, { ...options, http2: !isHttp });
-    if (!isHttp) {
-      socket.destroy();
+async function resultOf(tried: TriedUpstream, options: Parameters<typeof tryUpstream>[1]): Promise<Result> {
+  const { text } = tried;
+  const found = await tryUpstream(tried, options);
+  switch (found.kind) {
+    case 'good':
       return ok(text);
-    }
-    const { problem, exposedPath } = await checkHttp(socket, upstream, options);
-    if (problem !== null) return failed(`${text} ${problem}`, CHANGE_UPSTREAM);
-    if (exposedPath === null) return ok(text);
-    return failed(
-      `${text} serves the data folder with its secrets at ${exposedPath}`,
-      'serve another folder, then rotate the API token and the authtoken',
-    );
-  } catch (error) {
-    if (error instanceof UpstreamFault) return failed(`${text} ${error.summary}`, error.advice ?? CHANGE_TLS);
-    return failed(`${text} does not answer (${messageOf(error)})`, START_UPSTREAM);
+    case 'refused':
+      return failed(`${text}: ${found.problem}`, upstreamAdvice(found.code));
+    case 'wrong':
+      return failed(`${text} ${found.problem}`, CHANGE_UPSTREAM);
+    case 'fault':
+      return failed(`${text} ${found.problem}`, found.advice ?? CHANGE_TLS);
+    case 'silent':
+      return failed(`${text} does not answer (${found.problem})`, START_UPSTREAM);
+    case 'exposed':
+      return failed(
+        `${text} serves the data folder with its secrets at ${found.path}`,
+        'serve another folder, then rotate the API token and the authtoken',
+      );
   }
 }
 

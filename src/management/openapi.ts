@@ -1,5 +1,13 @@
 import { z } from 'zod';
-import { ErrorBody, errorResponse, type JsonObject, jsonSchema } from '../lib/http/openapi.ts';
+import {
+  ErrorBody,
+  errorRefs,
+  errorResponses,
+  type JsonObject,
+  jsonSchema,
+  pathsOf,
+  queryParameters,
+} from '../lib/http/openapi.ts';
 import { allOperations, type Operation } from './operations.ts';
 import {
   CA_PATH,
@@ -30,11 +38,7 @@ const ERRORS = {
  * Generates the OpenAPI 3.1 document of the API from the schemas and operations that server and client use.
  */
 export function openApiDocument({ baseUrl, version }: OpenApiOptions): JsonObject {
-  const paths: Record<string, JsonObject> = {};
-  for (const { id, family, operation } of allOperations()) {
-    const method = operation.method.toLowerCase();
-    paths[operation.path] = { ...paths[operation.path], [method]: describe(id, family, operation) };
-  }
+  const operations = allOperations().map(({ operation, ...named }) => ({ ...named, ...operation }));
   return {
     openapi: '3.1.0',
     info: {
@@ -47,20 +51,16 @@ export function openApiDocument({ baseUrl, version }: OpenApiOptions): JsonObjec
     servers: [{ url: baseUrl }],
     security: [{ apiKey: [] }],
     tags: [...new Set(allOperations().map(({ family }) => family)), 'enrolments'].map((name) => ({ name })),
-    paths: { ...paths, ...enrolmentPaths() },
+    paths: { ...pathsOf(operations, describe), ...enrolmentPaths() },
     components: {
       securitySchemes: { apiKey: { type: 'http', scheme: 'bearer' } },
       schemas: { Error: jsonSchema(ErrorBody, 'output') },
-      responses: Object.fromEntries(
-        Object.entries(ERRORS).map(([status, text]) => [`Error${status}`, errorResponse(text)]),
-      ),
+      responses: errorResponses(ERRORS),
     },
   };
 }
 
-const ENROLMENT_ERRORS = Object.fromEntries(
-  [400, 403, 415, 429, 500, 503].map((status) => [status, { $ref: `#/components/responses/Error${status}` }]),
-);
+const ENROLMENT_ERRORS = errorRefs([400, 403, 415, 429, 500, 503]);
 
 /** What devices call when they join and leave: without an API key and a version. */
 function enrolmentPaths(): Record<string, JsonObject> {
@@ -110,7 +110,7 @@ function enrolmentPaths(): Record<string, JsonObject> {
   };
 }
 
-function describe(id: string, family: string, operation: Operation): JsonObject {
+function describe({ id, family, ...operation }: Operation & { id: string; family: string }): JsonObject {
   return {
     operationId: id,
     summary: operation.summary,
@@ -120,14 +120,12 @@ function describe(id: string, family: string, operation: Operation): JsonObject 
       ...VERSION_HEADERS,
       ...pathParameters(operation),
       ...(operation.listKey === null ? [] : pageParameters(operation)),
-      ...filterParameters(operation),
+      ...queryParameters(operation.filters),
     ],
     ...(operation.body && { requestBody: requestBody(operation.body) }),
     responses: {
       [operation.status]: success(operation),
-      ...Object.fromEntries(
-        Object.keys(ERRORS).map((status) => [status, { $ref: `#/components/responses/Error${status}` }]),
-      ),
+      ...errorRefs(Object.keys(ERRORS)),
     },
   };
 }
@@ -170,15 +168,6 @@ function pageParameters({ idPrefix, itemPrefix = idPrefix }: Operation): JsonObj
       schema: { type: 'string', pattern: idPattern(itemPrefix) },
     },
   ];
-}
-
-function filterParameters({ filters }: Operation): JsonObject[] {
-  if (filters === undefined) return [];
-  const { properties } = jsonSchema(filters, 'input') as { properties: Record<string, JsonObject> };
-  return Object.entries(properties).map(([name, { description, ...schema }]) => ({
-    ...{ name, in: 'query', description },
-    schema,
-  }));
 }
 
 function pathParameters({ path, idPrefix }: Operation): JsonObject[] {

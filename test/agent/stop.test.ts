@@ -3,7 +3,7 @@ import net from 'node:net';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { startAgent } from '../../src/agent/agent.ts';
-import { runtimePath } from '../../src/agent/folders/runtime-folder.ts';
+import { runtimePath } from '../../src/lib/files/runtime-folder.ts';
 import { loadSettings } from '../../src/settings/agent-settings.ts';
 import { recordingLog } from '../support/silent-log.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';

@@ -3,8 +3,8 @@ import { chmodSync, chownSync, mkdirSync, readdirSync, readFileSync, symlinkSync
 import { createServer as createHttp } from 'node:http';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { openDataFolder } from '../../src/agent/folders/data-folder.ts';
 import { upstreamAdvice } from '../../src/doctor/advice.ts';
+import { openDataFolder } from '../../src/lib/files/data-folder.ts';
 import { AGENT_SERVICE, serviceEnvironment } from '../../src/service/service.ts';
 import { loadSettings } from '../../src/settings/agent-settings.ts';
 import { CLI } from '../support/agent-process.ts';

@@ -2,11 +2,10 @@ import { randomBytes } from 'node:crypto';
 import type { Browser, BrowserContextOptions } from 'playwright-core';
 import { addPerson } from '../../src/gateway/sign-in/person-links.ts';
 import { addressColumns } from '../../src/gateway/store/cloud-endpoints.ts';
-import { SIGN_IN_PURPOSE } from '../../src/gateway/store/command-key.ts';
+import { issueDashboardCode } from '../../src/gateway/store/command-access.ts';
 import type { DeviceRow } from '../../src/gateway/store/devices.ts';
 import type { Store } from '../../src/gateway/store/store.ts';
 import { issueApiKey, issueCredential } from '../../src/gateway/store/tokens.ts';
-import { issueCode } from '../../src/lib/http/one-time-code.ts';
 import { openPage, type WatchedPage } from './browser.ts';
 import { issueCertificate } from './certificates.ts';
 import { domainRow } from './domain-row.ts';
@@ -23,7 +22,7 @@ export async function openDashboard(
   view = '',
   options: BrowserContextOptions = {},
 ): Promise<WatchedPage> {
-  const code = issueCode(store.box.keyFor(SIGN_IN_PURPOSE), Date.now());
+  const code = issueDashboardCode(store.box, Date.now());
   const opened = await openPage(browser, `${apiUrl}/#code=${code}`, options);
   await opened.page.getByText('Live', { exact: true }).waitFor();
   if (view !== '') await opened.page.goto(`${apiUrl}/#/${view}`);

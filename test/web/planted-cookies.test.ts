@@ -1,7 +1,6 @@
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
-import { SIGN_IN_PURPOSE } from '../../src/gateway/store/command-key.ts';
-import { issueCode } from '../../src/lib/http/one-time-code.ts';
+import { issueDashboardCode } from '../../src/gateway/store/command-access.ts';
 import { AgentProcess, deviceAgent } from '../support/agent-process.ts';
 import { launchBrowser, NO_CHROMIUM, openPage, seriousProblems } from '../support/browser.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';
@@ -64,7 +63,7 @@ describe('cookies that a tunnel plants for its neighbours below the same domain'
     await page.getByRole('heading', { name: /^Online/ }).waitFor();
     await signOutAndWaitFor(page, 'API token');
 
-    await page.goto(`${gateway.apiUrl}/#code=${issueCode(gateway.store.box.keyFor(SIGN_IN_PURPOSE), Date.now())}`);
+    await page.goto(`${gateway.apiUrl}/#code=${issueDashboardCode(gateway.store.box, Date.now())}`);
     await page.getByText('Live', { exact: true }).waitFor();
     await signOutAndWaitFor(page, 'API key');
   }, 120_000);

@@ -1,5 +1,13 @@
 import type { z } from 'zod';
-import { ErrorBody, errorResponse, type JsonObject, jsonSchema } from '../../lib/http/openapi.ts';
+import {
+  ErrorBody,
+  errorRefs,
+  errorResponses,
+  type JsonObject,
+  jsonSchema,
+  pathsOf,
+  queryParameters,
+} from '../../lib/http/openapi.ts';
 import { INSPECTION_OPERATIONS } from './inspection/inspection-operations.ts';
 import {
   ERRORS,
@@ -23,10 +31,7 @@ const OPERATIONS: Operations = {
 
 /** Describes the agent's API as an OpenAPI 3.1 document, from the schemas that validate its requests. */
 export function openApiDocument(version: string): JsonObject {
-  const paths: Record<string, JsonObject> = {};
-  for (const [id, operation] of Object.entries(OPERATIONS)) {
-    paths[operation.path] = { ...paths[operation.path], [operation.method]: describe(id, operation) };
-  }
+  const operations = Object.entries(OPERATIONS).map(([id, operation]) => ({ id, ...operation }));
   return {
     openapi: '3.1.0',
     info: {
@@ -36,21 +41,26 @@ export function openApiDocument(version: string): JsonObject {
     },
     servers: [{ url: '/' }],
     security: [{}, { apiToken: [] }],
-    paths,
+    paths: pathsOf(operations, describe),
     components: {
       securitySchemes: { apiToken: { type: 'http', scheme: 'bearer' } },
       schemas: { Error: jsonSchema(ErrorBody.required(), 'output') },
-      responses: Object.fromEntries(
-        Object.entries(ERRORS).map(([status, text]) => [`Error${status}`, errorResponse(text)]),
-      ),
+      responses: errorResponses(ERRORS),
     },
   };
 }
 
-function describe(
-  id: string,
-  { summary, path, query, body, examples, answer, links, errors = [] }: Operation,
-): JsonObject {
+function describe({
+  id,
+  summary,
+  path,
+  query,
+  body,
+  examples,
+  answer,
+  links,
+  errors = [],
+}: Operation & { id: string }): JsonObject {
   const pathParameters = [...(path.includes('{url_part}') ? [URL_PART] : []), ...(path.includes('{id}') ? [ID] : [])];
   return {
     operationId: id,
@@ -59,9 +69,7 @@ function describe(
     ...(body && { requestBody: requestBody(body, examples) }),
     responses: {
       ...success(answer, links),
-      ...Object.fromEntries(
-        [...ALWAYS, ...errors].map((status) => [status, { $ref: `#/components/responses/Error${status}` }]),
-      ),
+      ...errorRefs([...ALWAYS, ...errors]),
     },
   };
 }
@@ -89,16 +97,6 @@ const ID = {
 
 /** The tunnel that was created, for {@link URL_PART}. */
 const CREATED = '$response.body#/domain';
-
-function queryParameters(query: z.ZodObject | undefined): JsonObject[] {
-  const { properties = {} } = query ? jsonSchema(query, 'input') : {};
-  return Object.entries(properties as Record<string, JsonObject>).map(([name, { description, ...schema }]) => ({
-    name,
-    in: 'query',
-    description,
-    schema,
-  }));
-}
 
 function success(answer: Operation['answer'], links: readonly string[] = []): JsonObject {
   if (answer === null) return { 204: { description: 'Done.' } };

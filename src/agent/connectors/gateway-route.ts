@@ -4,9 +4,9 @@ import { type Dial, dialThrough, directDial } from '../../lib/network/dial.ts';
 import { addressesOf } from '../../lib/network/loopback-names.ts';
 import { type ProxyRules, type ProxyServer, proxyFor } from '../../lib/network/proxy-rules.ts';
 import type { TrustedCas } from '../../lib/network/tls-options.ts';
+import { PORTAL_ADVICE } from '../../lib/network/tls-probe.ts';
 import { type Probe, probeGateway } from './gateway-probe.ts';
 import { CLOUD_ADDRESS, type GatewayAddress, parseGatewayAddress } from './gateway-socket.ts';
-import { PORTAL_ADVICE } from './tls-probe.ts';
 
 type Answer = (error: NodeJS.ErrnoException | null, addresses: LookupAddress[]) => void;
 

@@ -2,11 +2,11 @@ import { existsSync, readFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join as joinPath } from 'node:path';
 import { hasErrno, messageOf } from '../../lib/errors.ts';
+import { openDataFolder } from '../../lib/files/data-folder.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { systemClock } from '../../lib/time/clock.ts';
 import { BOOT_FILE, type FirstStartSettings } from '../../settings/first-start-settings.ts';
 import { ENROLMENT_FILE, JOINED_SETTINGS } from '../../settings/setting-sources.ts';
-import { openDataFolder } from '../folders/data-folder.ts';
 import { hasJoined, machineId, readInstallation } from './installation.ts';
 import { type EnrolOptions, type JoinFiles, joinSite } from './join-site.ts';
 

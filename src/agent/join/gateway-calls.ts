@@ -5,7 +5,7 @@ import type { ProxyRules } from '../../lib/network/proxy-rules.ts';
 import type { TrustedCas } from '../../lib/network/tls-options.ts';
 import { type FetchOptions, fetchTrusting } from '../../management/fetch-trusting.ts';
 import { type JoinCode, parseJoinCode } from '../../management/join-code.ts';
-import { CA_PATH, ENROLMENTS_PATH, Enrolment, LEAVE_PATH } from '../../management/resources/enrolment.ts';
+import { CA_PATH, ENROLMENTS_PATH, Enrolment } from '../../management/resources/enrolment.ts';
 import {
   AGENT_SHARE_LINKS_LIST_PATH,
   AGENT_SHARE_LINKS_PATH,
@@ -14,7 +14,7 @@ import {
   ShareLink,
   type ShareLinkCreate,
 } from '../../management/resources/share-link.ts';
-import { type Installation, readInstallation } from './installation.ts';
+import { readInstallation } from './installation.ts';
 
 /** The gateway refused the device. */
 export class EnrolmentRefused extends OperatorError {
@@ -150,16 +150,6 @@ export async function fetchAuthtoken(
   const { json } = await postVerified(code, ENROLMENTS_PATH, body, proxies);
   const { name, authtoken, session_address } = Enrolment.parse(json);
   return authtoken === null ? null : { name, authtoken, sessionAddress: session_address };
-}
-
-/**
- * Ends the enrolment of a device: the gateway forgets it with its authtoken.
- *
- * @throws {EnrolmentRefused} when the gateway refuses, as for a revoked device; any other error when it is unreachable
- */
-export async function leaveSite({ code: text, install_key }: Installation, proxies: ProxyRules): Promise<void> {
-  const code = parseJoinCode(text);
-  if (code !== null) await postVerified(code, LEAVE_PATH, { install_key }, proxies);
 }
 
 /** How an agent reaches the management API of its gateway. */

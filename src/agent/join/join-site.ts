@@ -6,7 +6,7 @@ import type { ProxyRules } from '../../lib/network/proxy-rules.ts';
 import { backoffDelay } from '../../lib/time/backoff.ts';
 import type { Clock } from '../../lib/time/clock.ts';
 import { type JoinCode, parseJoinCode } from '../../management/join-code.ts';
-import { ENROLMENTS_PATH, Enrolment } from '../../management/resources/enrolment.ts';
+import { ENROLMENTS_PATH, Enrolment, LEAVE_PATH } from '../../management/resources/enrolment.ts';
 import { postVerified } from './gateway-calls.ts';
 import {
   type Installation,
@@ -16,6 +16,9 @@ import {
   withoutSecret,
   writeInstallation,
 } from './installation.ts';
+
+/** What a device keeps of joining. */
+export { type Installation, readInstallation } from './installation.ts';
 
 /** The files that joining writes. */
 export interface JoinFiles {
@@ -52,6 +55,16 @@ export async function joinSite(code: string, files: JoinFiles, options: EnrolOpt
   const device = { id, name, site, domain };
   await writeInstallation(files.installation, { ...installation, code: withoutSecret(code), device });
   return device;
+}
+
+/**
+ * Ends the enrolment of a device: the gateway forgets it with its authtoken.
+ *
+ * @throws {EnrolmentRefused} when the gateway refuses, as for a revoked device; any other error when it is unreachable
+ */
+export async function leaveSite({ code: text, install_key }: Installation, proxies: ProxyRules): Promise<void> {
+  const code = parseJoinCode(text);
+  if (code !== null) await postVerified(code, LEAVE_PATH, { install_key }, proxies);
 }
 
 /** The settings come last: once they are there, everything that they name is, too. */

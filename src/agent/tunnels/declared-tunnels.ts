@@ -101,6 +101,16 @@ async function readDeclaredTunnels(folder: string, rules: ImportRules): Promise<
   return [...tunnels.values()];
 }
 
+/** The present tunnels that none of the declared ones is. */
+export function undeclaredAmong(
+  present: readonly Tunnel[],
+  declared: readonly ImportedTunnel[],
+  site: Site | null,
+): Tunnel[] {
+  const domains = new Set(declared.flatMap((tunnel) => domainsFor(tunnel, site)));
+  return present.filter(({ domain }) => !domains.has(domain));
+}
+
 /** The present tunnel that a declared one is about: a label has got one of several domains. */
 export function declaredAmong(
   present: readonly Tunnel[],

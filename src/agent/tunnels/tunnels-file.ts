@@ -4,11 +4,13 @@ import { dirname, join } from 'node:path';
 import { type Adapter, Low } from 'lowdb';
 import { z } from 'zod';
 import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
+import { backupOf, type Codec, damagedIn } from '../../lib/files/durable-file.ts';
 import { withDiskAdvice } from '../../lib/files/durable-write.ts';
 import { validationMessage } from '../../lib/validation-messages.ts';
 import { AgentError, problemList } from '../errors/agent-error.ts';
-import { backupOf, type Codec, damagedIn } from './durable-file.ts';
 import { StoredTunnel, type Tunnel } from './tunnel.ts';
+
+export type { Tunnel };
 
 /** Adding members or values keeps the version. Removing a member or changing its meaning needs a new one. */
 export const TUNNELS_VERSION = 1;

@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import net, { type Socket } from 'node:net';
+import { openPrivateFolder } from '../../lib/files/runtime-folder.ts';
 import { withDeadline } from '../../lib/time/deadline.ts';
 import {
   beginsWithHttp1,
@@ -9,7 +10,6 @@ import {
   type TunnelProtocol,
   type UpstreamTls,
 } from '../connectors/connector.ts';
-import { openPrivateFolder } from '../folders/runtime-folder.ts';
 import { type ConnectionOptions, connectUpstream } from './connect-upstream.ts';
 import { TrafficCounters } from './traffic-counters.ts';
 import { displayUpstream, isNamed, type TcpUpstream, type Upstream } from './upstream.ts';

@@ -1,5 +1,4 @@
-import type { ApiKeyRow } from '../../gateway/store/accounts.ts';
-import type { Store } from '../../gateway/store/store.ts';
+import type { Row, Store } from '../../gateway/store/store.ts';
 import { issueApiKey } from '../../gateway/store/tokens.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
@@ -49,8 +48,8 @@ export async function revokeApiKey(store: Store, id: string): Promise<void> {
   print(`${id} revoked`);
 }
 
-function allApiKeys(store: Store): ApiKeyRow[] {
-  const keys: ApiKeyRow[] = [];
+function allApiKeys(store: Store): Row<'apiKeys'>[] {
+  const keys: Row<'apiKeys'>[] = [];
   for (;;) {
     const page = store.apiKeys.page(keys.at(-1)?.id ?? null, PAGE);
     keys.push(...page);

@@ -3,18 +3,17 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline/promises';
 import { Writable } from 'node:stream';
 import { parse as parseDotenv } from 'dotenv';
-import { isDataFolderHeld, openDataFolder } from '../../agent/folders/data-folder.ts';
 import {
   type Backup,
   type BackupSource,
   isKeyOf,
+  MIN_PASSPHRASE,
   openKey,
   PARTS,
   readBackup,
   writeBackup,
 } from '../../gateway/backup/backup-file.ts';
 import { restoreBackup } from '../../gateway/backup/restore-backup.ts';
-import { MIN_PASSWORD } from '../../gateway/sign-in/passwords.ts';
 import { noteBackup } from '../../gateway/store/last-backup.ts';
 import {
   encryptionKeyOf,
@@ -23,8 +22,8 @@ import {
   openForChanges,
   openGatewayDatabase,
 } from '../../gateway/store/open-gateway-store.ts';
-import type { Database } from '../../gateway/store/sql/database.ts';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
+import { isDataFolderHeld, openDataFolder } from '../../lib/files/data-folder.ts';
 import { explainUnreadable } from '../../lib/files/durable-write.ts';
 import { createLog } from '../../lib/log/log.ts';
 import { loadKey, parseKey, SecretsBox } from '../../lib/secrets-box.ts';
@@ -83,7 +82,7 @@ export async function backUpGateway(
 /** A database of its own can be of an older version; the copy of a shared one is brought up to date first. */
 async function openForBackup(
   settings: GatewayServerSettings,
-): Promise<{ database: Database; close: () => Promise<void> }> {
+): Promise<{ database: BackupSource['database']; close: () => Promise<void> }> {
   if (settings.databaseUrl !== null) {
     const { store, close } = await openForChanges(settings, {
       older: 'refuse',
@@ -213,8 +212,8 @@ async function restoreSettings({ parts }: Backup, key: Buffer, { texts, settings
 
 async function newPassphrase(file: string | undefined): Promise<string> {
   const passphrase = await passphraseOf(file, 'Passphrase for the encryption key: ');
-  if (passphrase.length < MIN_PASSWORD)
-    throw new OperatorError(`the passphrase is too short: use at least ${MIN_PASSWORD} characters`, 2);
+  if (passphrase.length < MIN_PASSPHRASE)
+    throw new OperatorError(`the passphrase is too short: use at least ${MIN_PASSPHRASE} characters`, 2);
   if (file === undefined && (await askSecret('The same again: ')) !== passphrase)
     throw new OperatorError('the two passphrases differ: try again', 2);
   return passphrase;

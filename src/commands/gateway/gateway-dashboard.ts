@@ -1,7 +1,7 @@
-import { apiHost, signInHost } from '../../gateway/endpoints/domain-names.ts';
-import { urlOf } from '../../gateway/endpoints/endpoint-address.ts';
+import { apiOrigin } from '../../gateway/devices/gateway-place.ts';
+import { signInHost } from '../../gateway/endpoints/domain-names.ts';
 import { PeopleProvider } from '../../gateway/sign-in/people-provider.ts';
-import { issueDashboardCode } from '../../gateway/store/dashboard-code.ts';
+import { issueDashboardCode } from '../../gateway/store/command-access.ts';
 import type { Store } from '../../gateway/store/store.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import { CODE_MINUTES } from '../../lib/http/one-time-code.ts';
@@ -52,5 +52,5 @@ function codeOf(store: Store, { domain }: GatewayServerSettings, email: string):
 
 /** Where the management API and the dashboard are. */
 export function apiUrlOf({ apiUrl, domain, httpsPort }: GatewayServerSettings): string {
-  return apiUrl ?? urlOf({ protocol: 'https', host: apiHost(domain), port: httpsPort });
+  return apiOrigin(apiUrl, domain, httpsPort);
 }

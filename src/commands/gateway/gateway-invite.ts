@@ -3,8 +3,7 @@ import { join } from 'node:path';
 import { type GatewayPlace, joinCode, joinOrigin } from '../../gateway/devices/gateway-place.ts';
 import { createEnrolmentKey } from '../../gateway/devices/invite.ts';
 import { dnsTargets, gatewayDomains } from '../../gateway/endpoints/domain-names.ts';
-import type { EnrolmentKeyRow } from '../../gateway/store/devices.ts';
-import { type Store, timestamp } from '../../gateway/store/store.ts';
+import { type Row, type Store, timestamp } from '../../gateway/store/store.ts';
 import { ApiError, OperatorError } from '../../lib/errors.ts';
 import { explainUnreadable } from '../../lib/files/durable-write.ts';
 import { describePortRange } from '../../lib/network/port-range.ts';
@@ -76,7 +75,7 @@ export async function invite(settings: GatewayServerSettings, options: InviteOpt
 }
 
 async function describe(
-  key: EnrolmentKeyRow,
+  key: Row<'enrolmentKeys'>,
   { code, command, records }: { code: string; command: string; records: readonly string[] },
 ): Promise<string> {
   const { renderUnicodeCompact, renderANSI } = await import('uqr');
@@ -145,7 +144,7 @@ export function labelsOf(labels: Readonly<Record<string, string>>): string {
   return text.join(',');
 }
 
-function stateOf({ revoked_at, expires_at, max_uses, uses }: EnrolmentKeyRow, store: Store): string {
+function stateOf({ revoked_at, expires_at, max_uses, uses }: Row<'enrolmentKeys'>, store: Store): string {
   if (revoked_at !== null) return 'revoked';
   if (expires_at !== null && expires_at <= store.now()) return 'expired';
   return max_uses !== null && uses >= max_uses ? 'used up' : 'valid';

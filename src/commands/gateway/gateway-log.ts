@@ -2,8 +2,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { eventJson } from '../../gateway/events/event-json.ts';
 import { policyDifferenceOf } from '../../gateway/events/recorded-policies.ts';
 import { actorDescriptions } from '../../gateway/store/actor-description.ts';
-import type { AuditRow } from '../../gateway/store/audit-log.ts';
-import type { Store } from '../../gateway/store/store.ts';
+import type { Row, Store } from '../../gateway/store/store.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import { printableJson } from '../../lib/json-text.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
@@ -109,7 +108,7 @@ function timeOf(option: 'since' | 'until', text: string | undefined): string | u
   return new Date(at).toISOString();
 }
 
-function lineOf(row: AuditRow, description: string | null): string {
+function lineOf(row: Row<'auditLog'>, description: string | null): string {
   const { created_at, by, from_address, type, object_id, before, after } = row;
   const actor = description === null ? by : `${by} "${description}"`;
   const who = from_address === null ? actor : `${actor} (${from_address})`;

@@ -10,9 +10,8 @@ import {
   removePerson,
 } from '../../gateway/sign-in/person-links.ts';
 import { endSignIns } from '../../gateway/sign-in/recorded-sign-ins.ts';
-import type { PersonRow } from '../../gateway/store/people.ts';
 import { isConstraint } from '../../gateway/store/sql/database-problems.ts';
-import type { Store } from '../../gateway/store/store.ts';
+import type { Row, Store } from '../../gateway/store/store.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
 import { validationMessage } from '../../lib/validation-messages.ts';
@@ -153,7 +152,7 @@ export async function signPersonOut(store: Store, place: Place, email: string): 
   print(`${email} signed out everywhere, in all browsers`);
 }
 
-function addedOnce(store: Store, person: z.output<typeof PersonCreate>): PersonRow {
+function addedOnce(store: Store, person: z.output<typeof PersonCreate>): Row<'people'> {
   try {
     return addPerson(store, person);
   } catch (error) {
@@ -165,12 +164,12 @@ function addedOnce(store: Store, person: z.output<typeof PersonCreate>): PersonR
   }
 }
 
-function changePerson<T>(store: Store, email: string, change: (row: PersonRow) => T): Promise<T> {
+function changePerson<T>(store: Store, email: string, change: (row: Row<'people'>) => T): Promise<T> {
   return store.database.write(() => change(personWith(store, email)));
 }
 
 /** @throws {OperatorError} exit code 4 when there is no such person */
-export function personWith({ people }: Store, email: string): PersonRow {
+export function personWith({ people }: Store, email: string): Row<'people'> {
   const row = people.byEmail(email);
   if (row !== null) return row;
   throw new OperatorError(`no person has this email: ${ownCommand('gateway people list')} shows all`, 4);

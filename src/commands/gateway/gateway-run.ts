@@ -1,7 +1,7 @@
 import { join } from 'node:path';
-import { openDataFolder } from '../../agent/folders/data-folder.ts';
 import { type Gateway, startGateway } from '../../gateway/gateway.ts';
 import { OperatorError } from '../../lib/errors.ts';
+import { openDataFolder } from '../../lib/files/data-folder.ts';
 import { createFolder } from '../../lib/files/durable-write.ts';
 import { createLog, type Log } from '../../lib/log/log.ts';
 import { hostPort } from '../../lib/network/ip-address.ts';

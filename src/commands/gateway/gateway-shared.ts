@@ -1,14 +1,13 @@
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { openDataFolder } from '../../agent/folders/data-folder.ts';
 import { openSharedCa } from '../../gateway/certificates/local-ca/shared-ca.ts';
 import { shownState } from '../../gateway/cluster/nodes.ts';
-import { BY_COMMAND } from '../../gateway/store/command-key.ts';
-import { expectGateway, openForChanges, openGatewayDatabase } from '../../gateway/store/open-gateway-store.ts';
+import { BY_COMMAND } from '../../gateway/store/command-access.ts';
+import { expectGateway, nodeIdOf, openForChanges } from '../../gateway/store/open-gateway-store.ts';
 import { type Node, Postgres, stillServes } from '../../gateway/store/shared/postgres.ts';
-import { REPLICA_TABLE } from '../../gateway/store/sql/database.ts';
 import type { Store } from '../../gateway/store/store.ts';
 import { OperatorError } from '../../lib/errors.ts';
+import { openDataFolder } from '../../lib/files/data-folder.ts';
 import { createLog } from '../../lib/log/log.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
@@ -164,13 +163,8 @@ export async function drainNode(
 }
 
 function ownId(settings: GatewayServerSettings): string {
-  const database = openGatewayDatabase(settings);
-  try {
-    const row = database.isReplica ? database.get<{ node: string }>(`SELECT node FROM ${REPLICA_TABLE}`) : null;
-    if (row) return row.node;
-  } finally {
-    database.close();
-  }
+  const id = nodeIdOf(settings);
+  if (id !== null) return id;
   throw new OperatorError(
     `this gateway shares no database: give the id that "${ownCommand('gateway nodes')}" shows`,
     2,

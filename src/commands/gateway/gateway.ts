@@ -1,6 +1,5 @@
 import { Argument, type Command } from 'commander';
-import type { ManagedDomainRow } from '../../gateway/store/domains.ts';
-import type { Store } from '../../gateway/store/store.ts';
+import type { Row, Store } from '../../gateway/store/store.ts';
 import { printable } from '../../lib/terminal-text.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { VARIABLES } from '../../settings/variables.ts';
@@ -356,7 +355,7 @@ function repeated(text: string, before: string[] = []): string[] {
 /** Prints the status of automatic certificates, those of the gateway's own names first. */
 function listCertificates({ ownDomains, reservedDomains, tlsCertificates }: Store, { json }: { json?: boolean }): void {
   const managed = [...ownDomains.managed(), ...reservedDomains.managed()];
-  const endOf = ({ certificate_id: id }: ManagedDomainRow) => id && tlsCertificates.get(id)?.facts.not_after;
+  const endOf = ({ certificate_id: id }: Row<'ownDomains'>) => id && tlsCertificates.get(id)?.facts.not_after;
   if (json) {
     const shown = managed.map((row) => {
       const { error_code = null, msg = null, retries_at = null } = row.job ?? {};
@@ -383,7 +382,7 @@ function listCertificates({ ownDomains, reservedDomains, tlsCertificates }: Stor
   }
 }
 
-function nextStep({ job, renews_at }: ManagedDomainRow): string {
+function nextStep({ job, renews_at }: Row<'ownDomains'>): string {
   if (!job) return `renews at ${renews_at}`;
   if (!job.error_code) return 'pending';
   return `${job.error_code}: ${job.msg} Next try at ${job.retries_at}.`;

@@ -6,15 +6,12 @@ import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { type Agent, startAgent } from '../../agent/agent.ts';
-import type { CreatedTunnel } from '../../agent/api/operations.ts';
-import { callAgent, tunnelPath } from '../../agent/api-client.ts';
-import { isDataFolderHeld } from '../../agent/folders/data-folder.ts';
-import { runtimePath } from '../../agent/folders/runtime-folder.ts';
-import { leaveSite } from '../../agent/join/gateway-calls.ts';
-import { readInstallation } from '../../agent/join/installation.ts';
-import { joinSite } from '../../agent/join/join-site.ts';
+import { type CreatedTunnel, callAgent } from '../../agent/api-client.ts';
+import { joinSite, leaveSite, readInstallation } from '../../agent/join/join-site.ts';
 import { because, sessionAdvice } from '../../doctor/advice.ts';
 import { EXIT_UNREACHABLE, messageOf, OperatorError } from '../../lib/errors.ts';
+import { isDataFolderHeld } from '../../lib/files/data-folder.ts';
+import { runtimePath } from '../../lib/files/runtime-folder.ts';
 import { createLog } from '../../lib/log/log.ts';
 import { LogTail } from '../../lib/log/log-tail.ts';
 import { isLoopbackHost, isUnspecified } from '../../lib/network/ip-address.ts';
@@ -79,7 +76,7 @@ async function isAgentHere(settings: Settings): Promise<boolean> {
   const { api, dataDir } = settings;
   try {
     if (api.port !== 0) {
-      await callAgent(settings, 'GET', '/healthz', { deadlineMs: PROBE_MS });
+      await callAgent(settings, 'GET /healthz', { deadlineMs: PROBE_MS });
       return true;
     }
   } catch (error) {
@@ -143,7 +140,7 @@ async function serve(
     if (!stopped.aborted) await once(stopped, 'abort');
     return;
   }
-  const watched = { settings: here, path: tunnelPath(tunnel.url), url: tunnel.url, query: '' } as const;
+  const watched = { settings: here, url: tunnel.url, query: {} };
   await new LiveRequests(watched, { json: json === true }, stopped, tell).run();
 }
 

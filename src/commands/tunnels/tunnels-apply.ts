@@ -1,10 +1,16 @@
 import { z } from 'zod';
-import { changeTo, declaredAmong, parseDeclaredTunnels, unchangeable } from '../../agent/tunnels/declared-tunnels.ts';
+import {
+  changeTo,
+  declaredAmong,
+  parseDeclaredTunnels,
+  unchangeable,
+  undeclaredAmong,
+} from '../../agent/tunnels/declared-tunnels.ts';
 import { loadDefaultPolicies } from '../../agent/tunnels/default-policies.ts';
-import { domainsFor, type Site } from '../../agent/tunnels/site-names.ts';
-import type { Tunnel } from '../../agent/tunnels/tunnel.ts';
 import { differencesBetween, type ImportedTunnel } from '../../agent/tunnels/tunnel-import.ts';
+import type { Tunnel } from '../../agent/tunnels/tunnels-file.ts';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
+import type { Settings } from '../../settings/agent-settings.ts';
 import { show } from '../output.ts';
 import { agentSettings } from '../settings-place.ts';
 import { readText, STANDARD, type TunnelsTarget, withTunnels } from './tunnels-transfer.ts';
@@ -56,10 +62,9 @@ export async function applyTunnels(file: string, { prune, dryRun, json }: ApplyO
 function stepsTo(
   declared: readonly ImportedTunnel[],
   present: readonly Tunnel[],
-  { prune, site }: { prune: boolean; site: Site | null },
+  { prune, site }: { prune: boolean; site: Settings['site'] },
 ): Step[] {
-  const domains = new Set(declared.flatMap((tunnel) => domainsFor(tunnel, site)));
-  const superfluous = prune ? present.filter(({ domain }) => !domains.has(domain)) : [];
+  const superfluous = prune ? undeclaredAmong(present, declared, site) : [];
   return [
     ...superfluous.map((tunnel): Step => ({ ...deletion, domain: tunnel.domain, run: ({ remove }) => remove(tunnel) })),
     ...declared.map((tunnel) => stepFor(tunnel, declaredAmong(present, tunnel, site))),

@@ -1,6 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import type { ListedTunnel } from '../../agent/api/operations.ts';
-import { callAgent } from '../../agent/api-client.ts';
+import { callAgent, type ListedTunnel } from '../../agent/api-client.ts';
 import { EXIT_UNREACHABLE, messageOf, OperatorError } from '../../lib/errors.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
 import { durationText, wantsColor } from '../../lib/terminal-text.ts';
@@ -47,7 +46,7 @@ const EMPTY = `No tunnels. Start one with: ${ownCommand('tunnels start 8001 --do
 export async function listTunnels({ json, watch }: ListOptions): Promise<void> {
   const settings = agentSettings('api');
   if (watch) return watchTunnels(settings, json === true);
-  const tunnels = await callAgent<ListedTunnel[]>(settings, 'GET', '/tunnels');
+  const tunnels = await callAgent(settings, 'GET /tunnels');
   show(tunnels, { json }, (shown) => renderTunnels(shown, screen()));
 }
 
@@ -79,7 +78,7 @@ async function watchTunnels(settings: Settings, json: boolean): Promise<void> {
   let answeredAt: number | null = null;
   while (!stopped.aborted) {
     try {
-      const tunnels = await callAgent<ListedTunnel[]>(settings, 'GET', '/tunnels', { deadlineMs: WATCH_DEADLINE_MS });
+      const tunnels = await callAgent(settings, 'GET /tunnels', { deadlineMs: WATCH_DEADLINE_MS });
       answeredAt = Date.now();
       if (json) print(jsonText(tunnels, 0));
       else draw(renderTunnels(tunnels, screen()));

@@ -1,8 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
-import type { CreatedTunnel } from '../../agent/api/operations.ts';
-import { callAgent, tunnelPath } from '../../agent/api-client.ts';
+import { callAgent } from '../../agent/api-client.ts';
 import { optionsOf } from '../../agent/connectors/connector.ts';
-import type { Tunnel } from '../../agent/tunnels/tunnel.ts';
+import type { Tunnel } from '../../agent/tunnels/tunnels-file.ts';
 import { readTunnelFile, tunnelsFile, tunnelsIn } from '../../agent/tunnels/tunnels-file.ts';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
 import type { Settings } from '../../settings/agent-settings.ts';
@@ -37,7 +36,7 @@ export async function moveTunnels(options: MoveOptions): Promise<void> {
   const to = options.to ?? besideAgent(settings.api.domain, from);
   if (!/^\*[.-]./.test(to)) throw new OperatorError(`--to ${to}: not a wildcard, such as '*.sitea.example.com'`, 2);
   // Reports an unreachable agent once instead of for every tunnel.
-  await callAgent(settings, 'GET', '/status');
+  await callAgent(settings, 'GET /status');
   const tunnels = tunnelsIn(await readTunnelFile(tunnelsFile(settings.dataDir)));
   const moves: Move[] = [];
   for (const tunnel of tunnels) {
@@ -90,8 +89,8 @@ async function move(
     const isMoved = there && same(wanted, there);
     if (there && !isMoved) throw new OperatorError(`${target} is another tunnel here; delete one of them`);
     const body = { ...wanted, ...(target !== null && { domain: target }) };
-    const url = isMoved ? there.url : (await callAgent<CreatedTunnel>(settings, 'POST', '/tunnels', { body })).url;
-    await callAgent(settings, 'DELETE', tunnelPath(domain));
+    const url = isMoved ? there.url : (await callAgent(settings, 'POST /tunnels', { body })).url;
+    await callAgent(settings, 'DELETE /tunnels/{url_part}', { url_part: domain });
     return { domain, url, reason: null };
   } catch (error) {
     return { domain, url: null, reason: messageOf(error).replace(/\n\s*/g, '; ') };

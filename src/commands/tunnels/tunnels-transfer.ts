@@ -2,12 +2,9 @@ import { existsSync } from 'node:fs';
 import { lstat, readFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { text as textOf } from 'node:stream/consumers';
-import { apiAddress, callAgent, tunnelPath } from '../../agent/api-client.ts';
-import { isDataFolderHeld, openDataFolder } from '../../agent/folders/data-folder.ts';
+import { apiAddress, callAgent } from '../../agent/api-client.ts';
 import { changedTunnel, type DeclaredChange } from '../../agent/tunnels/declared-tunnels.ts';
 import { loadDefaultPolicies } from '../../agent/tunnels/default-policies.ts';
-import { DurableFile } from '../../agent/tunnels/durable-file.ts';
-import type { Tunnel } from '../../agent/tunnels/tunnel.ts';
 import {
   differencesBetween,
   type ImportedTunnel,
@@ -17,12 +14,15 @@ import {
 import {
   exportText,
   readTunnelFile,
+  type Tunnel,
   TunnelStore,
   tunnelsCodec,
   tunnelsFile,
   tunnelsIn,
 } from '../../agent/tunnels/tunnels-file.ts';
 import { EXIT_UNREACHABLE, hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
+import { isDataFolderHeld, openDataFolder } from '../../lib/files/data-folder.ts';
+import { DurableFile } from '../../lib/files/durable-file.ts';
 import { writeDurably } from '../../lib/files/durable-write.ts';
 import { printableJson } from '../../lib/json-text.ts';
 import { createLog } from '../../lib/log/log.ts';
@@ -174,12 +174,12 @@ export async function withTunnels<T>(settings: Settings, work: (target: TunnelsT
   if (!(await isAgentRunning(settings))) return ontoDisk(settings, work);
   const present = tunnelsIn(await readTunnelFile(tunnelsFile(settings.dataDir)));
   // Reports an unreachable agent once instead of for every tunnel.
-  await callAgent(settings, 'GET', '/status');
+  await callAgent(settings, 'GET /status');
   return work({
     present,
-    create: (body) => callAgent(settings, 'POST', '/tunnels', { body }),
-    change: ({ url }, body) => callAgent(settings, 'PATCH', tunnelPath(url), { body }),
-    remove: ({ url }) => callAgent(settings, 'DELETE', tunnelPath(url)),
+    create: (body) => callAgent(settings, 'POST /tunnels', { body }),
+    change: ({ url }, body) => callAgent(settings, 'PATCH /tunnels/{url_part}', { url_part: url, body }),
+    remove: ({ url }) => callAgent(settings, 'DELETE /tunnels/{url_part}', { url_part: url }),
   });
 }
 
@@ -230,7 +230,7 @@ async function rejectOtherFolder(settings: Settings): Promise<void> {
 async function answers(settings: Settings): Promise<boolean> {
   if (settings.api.port === 0) return false;
   try {
-    await callAgent(settings, 'GET', '/healthz', { deadlineMs: 5000 });
+    await callAgent(settings, 'GET /healthz', { deadlineMs: 5000 });
     return true;
   } catch (error) {
     if (error instanceof OperatorError && error.exitCode === EXIT_UNREACHABLE) return false;

@@ -1,8 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
-import type { CreatedTunnel, TunnelDetail } from '../../agent/api/operations.ts';
-import { AgentRefusal, callAgent, tunnelPath } from '../../agent/api-client.ts';
+import { AgentRefusal, type CreatedTunnel, callAgent, type TunnelDetail } from '../../agent/api-client.ts';
 import { CHANGEABLE_OPTIONS, optionsOf } from '../../agent/connectors/connector.ts';
 import { displayUpstream, parseUpstream } from '../../agent/upstreams/upstream.ts';
 import { endpointAdvice } from '../../doctor/advice.ts';
@@ -68,7 +67,7 @@ export async function requestFor(forwardsTo: string, options: StartOptions): Pro
 /** @throws {AgentRefusal} with what to do, where the agent's answer does not say it */
 export async function createTunnel(settings: Settings, request: StartRequest): Promise<CreatedTunnel> {
   try {
-    return await callAgent<CreatedTunnel>(settings, 'POST', '/tunnels', { body: request });
+    return await callAgent(settings, 'POST /tunnels', { body: request });
   } catch (error) {
     if (!(error instanceof AgentRefusal) || !error.body.error_code.startsWith('ERR_NGROK_')) throw error;
     const { protocol, domain } = request;
@@ -95,7 +94,7 @@ async function presentTunnel(
   if (!(error instanceof AgentRefusal) || error.body.error_code !== 'ERR_AGENT_DOMAIN_IN_USE') return null;
   const { domain = '' } = error.body.details;
   // Not found: the agent's own domain.
-  const present = await callAgent<TunnelDetail>(settings, 'GET', tunnelPath(domain)).catch(() => null);
+  const present = await callAgent(settings, 'GET /tunnels/{url_part}', { url_part: domain }).catch(() => null);
   if (present === null) return null;
   const shown: Record<string, unknown> = { ...present, policy: JSON.parse(present.policy) };
   const same = { ...wanted, forwards_to: displayUpstream(parseUpstream(wanted.forwards_to)) };
@@ -124,7 +123,7 @@ export async function changeTunnel(
   };
   if (Object.keys(change).length === 0)
     throw new OperatorError('nothing to change: give --forwards-to, --policy, --default-policies or an option', 2);
-  const tunnel = await callAgent<TunnelDetail>(agentSettings('api'), 'PATCH', tunnelPath(name), { body: change });
+  const tunnel = await callAgent(agentSettings('api'), 'PATCH /tunnels/{url_part}', { url_part: name, body: change });
   show(tunnel, options, urlText);
   if (tunnel.status === 'degraded')
     note(printable(`device-agent: note: ${tunnel.last_error?.message}; clients get errors until that is mended`));
@@ -148,7 +147,7 @@ function memberValue(member: string, text: string): unknown {
 }
 
 export async function showTunnel(name: string, options: JsonOption): Promise<void> {
-  const tunnel = await callAgent<TunnelDetail>(agentSettings('api'), 'GET', tunnelPath(name));
+  const tunnel = await callAgent(agentSettings('api'), 'GET /tunnels/{url_part}', { url_part: name });
   show(tunnel, options, describe);
 }
 
@@ -186,7 +185,7 @@ function describe(tunnel: TunnelDetail): string {
 }
 
 export async function deleteTunnel(name: string, options: JsonOption): Promise<void> {
-  await callAgent(agentSettings('api'), 'DELETE', tunnelPath(name));
+  await callAgent(agentSettings('api'), 'DELETE /tunnels/{url_part}', { url_part: name });
   if (options.json) print(jsonText({ deleted: name }));
 }
 

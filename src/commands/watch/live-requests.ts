@@ -1,14 +1,14 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { matcherOf } from '../../agent/api/inspection/exchange-filter.ts';
-import type {
-  InspectionReport,
-  MessageReport,
-  RequestDetail,
-  RequestSummary,
-  RequestsChange,
-  RequestsSnapshot,
-} from '../../agent/api/inspection/inspection-reports.ts';
-import { agentEvents, callAgent } from '../../agent/api-client.ts';
+import {
+  agentEvents,
+  callAgent,
+  type MessageReport,
+  type RequestDetail,
+  type RequestSummary,
+  type RequestsChange,
+  type RequestsSnapshot,
+} from '../../agent/api-client.ts';
 import { EXIT_UNREACHABLE, messageOf, OperatorError } from '../../lib/errors.ts';
 import { printable, wantsColor } from '../../lib/terminal-text.ts';
 import type { Settings } from '../../settings/agent-settings.ts';
@@ -63,10 +63,11 @@ export class LiveRequests {
   }
 
   async #follow(isFirst: boolean): Promise<void> {
-    const { settings, path, query } = this.tunnel;
+    const { settings, url, query } = this.tunnel;
     const signal = this.#stopped;
+    const events = agentEvents(settings, 'GET /tunnels/{url_part}/requests/events', { url_part: url, query }, signal);
     try {
-      for await (const { name, data } of agentEvents(settings, `${path}/requests/events${query}`, signal)) {
+      for await (const { name, data } of events) {
         if (name === 'snapshot') await this.#begin(data as RequestsSnapshot, isFirst);
         if (name === 'change') await this.#show(data as RequestsChange);
       }
@@ -147,9 +148,9 @@ export class LiveRequests {
   }
 
   async #switchOn(): Promise<void> {
-    const { settings, path } = this.tunnel;
+    const { settings, url } = this.tunnel;
     const body = { duration_seconds: DURATION_S };
-    await callAgent<InspectionReport>(settings, 'PUT', `${path}/inspection`, { body });
+    await callAgent(settings, 'PUT /tunnels/{url_part}/inspection', { url_part: url, body });
     if (!this.#isOwn) void this.#renew();
     this.#isOwn = true;
   }
@@ -167,8 +168,9 @@ export class LiveRequests {
   async #switchOff(): Promise<void> {
     this.#ended.abort();
     if (!this.#isOwn) return;
-    const { settings, path } = this.tunnel;
-    await callAgent(settings, 'DELETE', `${path}/inspection`, { deadlineMs: END_MS }).catch((error: unknown) => {
+    const { settings, url } = this.tunnel;
+    const ending = callAgent(settings, 'DELETE /tunnels/{url_part}/inspection', { url_part: url, deadlineMs: END_MS });
+    await ending.catch((error: unknown) => {
       note(printable(`inspection ends within ${DURATION_S / 60} min: ${messageOf(error)}`));
     });
   }
@@ -190,21 +192,20 @@ export interface WatchOptions {
 
 export interface WatchedTunnel {
   settings: Settings;
-  path: string;
   url: string;
-  /** The query that shows secrets, if they are asked for. */
-  query: '' | '?reveal=true';
+  /** Shows secrets, if they are asked for. */
+  query: { reveal?: 'true' };
 }
 
 /** A captured request with its messages, if it has some. */
 export async function readDetail(
-  { settings, path, query }: WatchedTunnel,
+  { settings, url, query }: WatchedTunnel,
   id: string,
   known?: RequestDetail,
 ): Promise<{ detail: RequestDetail; messages: MessageReport[] }> {
-  const one = `${path}/requests/${id}`;
-  const detail = known ?? (await callAgent<RequestDetail>(settings, 'GET', one + query));
+  const one = { url_part: url, id, query };
+  const detail = known ?? (await callAgent(settings, 'GET /tunnels/{url_part}/requests/{id}', one));
   const messages =
-    detail.messages > 0 ? await callAgent<MessageReport[]>(settings, 'GET', `${one}/messages${query}`) : [];
+    detail.messages > 0 ? await callAgent(settings, 'GET /tunnels/{url_part}/requests/{id}/messages', one) : [];
   return { detail, messages };
 }

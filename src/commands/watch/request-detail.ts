@@ -1,10 +1,5 @@
-import type {
-  BodyReport,
-  MessageReport,
-  RequestDetail,
-  RequestSummary,
-} from '../../agent/api/inspection/inspection-reports.ts';
 import { outcomeText, ruleTitle, verdictText } from '../../agent/api/inspection/rule-text.ts';
+import type { BodyReport, MessageReport, RequestDetail, RequestSummary } from '../../agent/api-client.ts';
 import { printable, printableLines } from '../../lib/terminal-text.ts';
 
 type Header = RequestDetail['request']['headers'][number];

@@ -1,9 +1,6 @@
 import { curlCommand } from '../../agent/api/inspection/curl-command.ts';
 import { STATUS_FILTER } from '../../agent/api/inspection/exchange-filter.ts';
-import type { RequestDetail } from '../../agent/api/inspection/inspection-reports.ts';
-import type { ListedTunnel } from '../../agent/api/operations.ts';
-import type { StatusReport } from '../../agent/api/status-report.ts';
-import { callAgent, downloadFromAgent, tunnelPath } from '../../agent/api-client.ts';
+import { callAgent, downloadFromAgent, type ListedTunnel, type RequestDetail } from '../../agent/api-client.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
 import { printable } from '../../lib/terminal-text.ts';
@@ -39,19 +36,19 @@ export async function watch(name: string | undefined, options: WatchOptions): Pr
   if (others.length > 0) throw new OperatorError(`--${action} and --${others[0]}: choose one`, 2);
   const settings = agentSettings('api');
   const { url } = await findTunnel(settings, name);
-  const tunnel: WatchedTunnel = { settings, path: tunnelPath(url), url, query: options.reveal ? '?reveal=true' : '' };
+  const tunnel: WatchedTunnel = { settings, url, query: options.reveal ? { reveal: 'true' } : {} };
   switch (action) {
     case 'har':
       return exportHar(tunnel, options);
     case 'curl': {
       const detail = await detailOf(tunnel, options.curl);
       if (detail.request.body?.truncated) note('body left out: it was not captured whole');
-      const { addresses } = await callAgent<StatusReport>(settings, 'GET', '/status');
+      const { addresses } = await callAgent(settings, 'GET /status');
       return print(curlCommand(detail, url, addresses.gateway_ca ?? null));
     }
     case 'replay': {
-      const path = `${requestPath(tunnel, options.replay)}/replay${tunnel.query}`;
-      return printDetail(tunnel, await callAgent<RequestDetail>(settings, 'POST', path, { body: {} }), json);
+      const one = { ...requestOf(tunnel, options.replay), query: tunnel.query, body: {} };
+      return printDetail(tunnel, await callAgent(settings, 'POST /tunnels/{url_part}/requests/{id}/replay', one), json);
     }
     case 'show':
       return printDetail(tunnel, await detailOf(tunnel, options.show), json);
@@ -63,8 +60,8 @@ export async function watch(name: string | undefined, options: WatchOptions): Pr
 }
 
 async function findTunnel(settings: Settings, name: string | undefined): Promise<Pick<ListedTunnel, 'url'>> {
-  if (name !== undefined) return callAgent<ListedTunnel>(settings, 'GET', tunnelPath(name));
-  const tunnels = await callAgent<ListedTunnel[]>(settings, 'GET', '/tunnels?protocol=http');
+  if (name !== undefined) return callAgent(settings, 'GET /tunnels/{url_part}', { url_part: name });
+  const tunnels = await callAgent(settings, 'GET /tunnels', { query: { protocol: 'http' } });
   const [only, ...others] = tunnels;
   if (!only) throw new OperatorError(`no http tunnel: start one with: ${ownCommand('http 8001')}`, NO_TUNNEL);
   if (others.length === 0) return only;
@@ -74,12 +71,13 @@ async function findTunnel(settings: Settings, name: string | undefined): Promise
 }
 
 function detailOf(tunnel: WatchedTunnel, id: string | undefined): Promise<RequestDetail> {
-  return callAgent<RequestDetail>(tunnel.settings, 'GET', requestPath(tunnel, id) + tunnel.query);
+  const one = { ...requestOf(tunnel, id), query: tunnel.query };
+  return callAgent(tunnel.settings, 'GET /tunnels/{url_part}/requests/{id}', one);
 }
 
-function requestPath({ path }: WatchedTunnel, id = ''): string {
+function requestOf({ url }: WatchedTunnel, id = '') {
   if (!/^\d{1,15}$/.test(id)) throw new OperatorError(`not the id of a request: "${id}"; watch shows ids`, 2);
-  return `${path}/requests/${id}`;
+  return { url_part: url, id };
 }
 
 async function printDetail(tunnel: WatchedTunnel, detail: RequestDetail, json = false): Promise<void> {
@@ -87,11 +85,9 @@ async function printDetail(tunnel: WatchedTunnel, detail: RequestDetail, json = 
   print(json ? jsonText({ ...detail, received: messages }) : requestText(detail, messages));
 }
 
-async function exportHar({ settings, path, query }: WatchedTunnel, options: WatchOptions): Promise<void> {
+async function exportHar({ settings, url, query }: WatchedTunnel, options: WatchOptions): Promise<void> {
   const { har = '', method, path: part, status, minDuration } = options;
-  const filters = new URLSearchParams(query);
-  const given = { method, path: part, status, min_duration_ms: minDuration };
-  for (const [key, value] of Object.entries(given)) if (value !== undefined) filters.set(key, value);
-  await downloadFromAgent(settings, `${path}/requests.har?${filters}`, har);
+  const filters = { ...query, method, path: part, status, min_duration_ms: minDuration };
+  await downloadFromAgent(settings, 'GET /tunnels/{url_part}/requests.har', { url_part: url, query: filters }, har);
   note(`wrote ${har}; browsers open it in the network tab of their developer tools`);
 }

@@ -1,9 +1,8 @@
 import { z } from 'zod';
 import { apiHost } from '../../gateway/endpoints/domain-names.ts';
-import { SIGN_IN_PURPOSE } from '../../gateway/store/command-key.ts';
+import { issueDashboardCode } from '../../gateway/store/command-access.ts';
 import { openGatewayStore } from '../../gateway/store/open-gateway-store.ts';
 import { messageOf } from '../../lib/errors.ts';
-import { issueCode } from '../../lib/http/one-time-code.ts';
 import { fetchHere } from '../../management/fetch-here.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { failed, NotKnown, ok, type Result } from '../finding.ts';
@@ -49,7 +48,7 @@ export async function conditionResults(
 function codeFor(settings: GatewayServerSettings): string {
   const { database, box } = openGatewayStore(settings, 'refuse');
   try {
-    return issueCode(box.keyFor(SIGN_IN_PURPOSE), Date.now());
+    return issueDashboardCode(box, Date.now());
   } finally {
     database.close();
   }

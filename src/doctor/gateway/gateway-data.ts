@@ -1,14 +1,13 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { ManagedDomainRow } from '../../gateway/store/domains.ts';
 import {
   expectGateway,
   openGatewayDatabase,
   openGatewayStore,
   type StoreLocation,
 } from '../../gateway/store/open-gateway-store.ts';
-import type { Store } from '../../gateway/store/store.ts';
+import type { Row, Store } from '../../gateway/store/store.ts';
 import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
 import { failed, NotKnown, ok, type Result, skipped, summarize } from '../finding.ts';
 
@@ -80,7 +79,7 @@ export function certificateResults(location: StoreLocation, now: number): Result
   });
 }
 
-function judge({ domain, certificate_id, job, policy }: ManagedDomainRow, store: Store, now: number): Result {
+function judge({ domain, certificate_id, job, policy }: Row<'ownDomains'>, store: Store, now: number): Result {
   if (job?.error_code) {
     return failed(`${domain}: ${job.error_code}: ${job.msg}`, `the gateway tries again at ${job.retries_at}`);
   }

@@ -1,10 +1,10 @@
 import { execFile } from 'node:child_process';
 import { rootCertificates } from 'node:tls';
-import { probeTls, type TlsAnswer } from '../../agent/connectors/tls-probe.ts';
 import { apiHost, connectHost } from '../../gateway/endpoints/domain-names.ts';
 import { hasErrno, messageOf } from '../../lib/errors.ts';
 import { type Cidr, hostPort, isUnspecified } from '../../lib/network/ip-address.ts';
 import { connectHere } from '../../lib/network/load-balancers.ts';
+import { probeTls, type TlsAnswer } from '../../lib/network/tls-probe.ts';
 import { type GatewayServerSettings, gatewayListeners } from '../../settings/gateway-settings.ts';
 import { failed, ok, type Result, skipped } from '../finding.ts';
 import { freePorts, type Port } from '../ports.ts';
@@ -57,7 +57,7 @@ export async function whyNotThere(
   try {
     // With GATEWAY_ACME_OWN_NAMES=all, a public CA signs this name's certificate.
     const ca = [caPem ?? '', ...rootCertificates].join('\n');
-    const answer = await probeTls(socket, { host: name, port: httpsPort, serverName: name }, { ca, signal });
+    const answer = await probeTls(socket, { host: name, serverName: name }, { ca, signal });
     return distrust(answer, name);
   } catch (error) {
     if (hasErrno(error, 'ECONNREFUSED')) return 'connection refused';

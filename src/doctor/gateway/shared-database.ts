@@ -1,8 +1,6 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
-import { NO_HEALTH } from '../../gateway/edge/relays/node-health.ts';
-import { RelayTickets } from '../../gateway/edge/relays/relay-tickets.ts';
-import { RemoteEndpoints } from '../../gateway/edge/relays/remote-endpoints.ts';
+import { type NodeAsker, nodeAsker } from '../../gateway/edge/relays/remote-endpoints.ts';
 import { apiHost } from '../../gateway/endpoints/domain-names.ts';
 import { openGatewayDatabase, requireSameKey } from '../../gateway/store/open-gateway-store.ts';
 import { isSameSoon } from '../../gateway/store/shared/join-shared.ts';
@@ -47,27 +45,16 @@ export async function sharedDatabaseResults(settings: GatewayServerSettings): Pr
 const CONNECT_MS = 2_000;
 
 /** Asks a gateway something that it answers to those of its cluster only. */
-function asker({ encryptionKey, domain }: GatewayServerSettings, now: () => number): RemoteEndpoints['ask'] {
-  const key = new SecretsBox(parseKey(encryptionKey ?? '', 'GATEWAY_ENCRYPTION_KEY')).keyFor(RelayTickets.PURPOSE);
-  const none = () => undefined;
-  const remote = new RemoteEndpoints({
-    tickets: new RelayTickets(key, 'doctor', now),
-    nodes: { withShared: none, withInternal: none },
-    commonName: apiHost(domain),
-    // That it accepts the ticket says who it is.
-    authority: '',
-    isOurs: () => true,
-    health: NO_HEALTH,
-    forget: none,
-  });
-  return (node, question) => remote.ask(node, question);
+function asker({ encryptionKey, domain }: GatewayServerSettings, now: () => number): NodeAsker {
+  const box = new SecretsBox(parseKey(encryptionKey ?? '', 'GATEWAY_ENCRYPTION_KEY'));
+  return nodeAsker('doctor', box, apiHost(domain), now);
 }
 
 /** Whether gateways that serve together can pass connections on to each other. */
 async function nodeResult(
   { nodeAddress }: GatewayServerSettings,
   { id, address, alone }: Node,
-  ask: RemoteEndpoints['ask'],
+  ask: NodeAsker,
 ): Promise<Result[]> {
   if (nodeAddress === null || alone) return [];
   const [, host = '', port = ''] = /^\[?(.*?)\]?:(\d+)$/.exec(address) ?? [];

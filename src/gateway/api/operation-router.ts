@@ -2,7 +2,7 @@ import { Router } from 'express';
 import type { z } from 'zod';
 import type { Operation } from '../../management/operations.ts';
 import type { ReadableResource, Resource } from '../../management/resources/resource.ts';
-import { keyHolder } from '../store/command-key.ts';
+import { keyHolder } from '../store/command-access.ts';
 import type { Caller } from '../store/sql/database.ts';
 import type { ApiContext, Links } from './api-context.ts';
 import type { Guards } from './guards.ts';

@@ -101,6 +101,9 @@ export async function writeBackup(file: string, source: BackupSource): Promise<v
   }
 }
 
+/** Characters of a passphrase for the encryption key. */
+export const MIN_PASSPHRASE = 12;
+
 /** How the name of a folder begins in which a backup is written. */
 export const TEMPORARY = '.backup-';
 

@@ -38,6 +38,11 @@ export function joinOrigin(
   return { origin: apiUrl, isProxied: new URL(apiUrl).hostname !== host };
 }
 
+/** Where the management API and the dashboard are. */
+export function apiOrigin(apiUrl: string | null, baseDomain: string, httpsPort: number): string {
+  return apiUrl ?? urlOf({ protocol: 'https', host: apiHost(baseDomain), port: httpsPort });
+}
+
 /** Where people sign in: on the port of the management API, unless another server serves that. */
 export function signInOrigin(apiUrl: string | null, baseDomain: string, httpsPort: number): string {
   const { origin, isProxied } = joinOrigin(apiUrl, baseDomain, httpsPort);

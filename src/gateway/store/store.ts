@@ -43,6 +43,11 @@ export interface Store extends ReturnType<typeof createTables> {
   tcpPorts: UsedTcpPorts;
 }
 
+/** A row of a table. */
+export type Row<Name extends keyof ReturnType<typeof createTables> | 'auditLog'> = NonNullable<
+  ReturnType<Store[Name]['get']>
+>;
+
 /**
  * Opens the gateway's store, and creates it if it is missing. Close it with `store.database.close()`. `box` encrypts private
  * keys.

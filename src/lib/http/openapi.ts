@@ -11,7 +11,7 @@ export const ErrorBody = z.object({
 });
 
 /** A response that refers to the document's schema `Error`. */
-export function errorResponse(description: string): JsonObject {
+function errorResponse(description: string): JsonObject {
   return { description, content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } } };
 }
 
@@ -29,4 +29,38 @@ function splitTypes(value: unknown): unknown {
   const { type, ...rest } = schema;
   const isList = Array.isArray(type) && type.filter((each) => each !== 'null').length > 1;
   return isList ? { ...rest, anyOf: type.map((each) => ({ type: each })) } : schema;
+}
+
+/** The paths of a document: what `describe` says of each operation, by path and method. */
+export function pathsOf<T extends { path: string; method: string }>(
+  operations: readonly T[],
+  describe: (operation: T) => JsonObject,
+): Record<string, JsonObject> {
+  const paths: Record<string, JsonObject> = {};
+  for (const operation of operations) {
+    const { path, method } = operation;
+    paths[path] = { ...paths[path], [method.toLowerCase()]: describe(operation) };
+  }
+  return paths;
+}
+
+/** The parameters of a query; none without a schema. */
+export function queryParameters(query: z.ZodType | undefined): JsonObject[] {
+  const { properties = {} } = query ? jsonSchema(query, 'input') : {};
+  return Object.entries(properties as Record<string, JsonObject>).map(([name, { description, ...schema }]) => ({
+    name,
+    in: 'query',
+    description,
+    schema,
+  }));
+}
+
+/** The components that {@link errorRefs} names, from the texts by status. */
+export function errorResponses(texts: Readonly<Record<number, string>>): JsonObject {
+  return Object.fromEntries(Object.entries(texts).map(([status, text]) => [`Error${status}`, errorResponse(text)]));
+}
+
+/** The responses of an operation with these statuses of errors. */
+export function errorRefs(statuses: readonly (number | string)[]): JsonObject {
+  return Object.fromEntries(statuses.map((status) => [status, { $ref: `#/components/responses/Error${status}` }]));
 }

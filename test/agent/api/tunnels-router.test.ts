@@ -1,8 +1,8 @@
 import request from 'supertest';
 import { describe, expect, it, vi } from 'vitest';
-import { DurableFile } from '../../../src/agent/tunnels/durable-file.ts';
 import { tunnelsCodec } from '../../../src/agent/tunnels/tunnels-file.ts';
 import { ApiError } from '../../../src/lib/errors.ts';
+import { DurableFile } from '../../../src/lib/files/durable-file.ts';
 import { setUpApi } from '../../support/api-set-up.ts';
 import { PowerCutFiles } from '../../support/power-cut-files.ts';
 import { recordingLog, silentLog } from '../../support/silent-log.ts';

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { offline } from '../../../src/agent/connectors/gateway-error.ts';
-import { DurableFile } from '../../../src/agent/tunnels/durable-file.ts';
 import { tunnelsCodec } from '../../../src/agent/tunnels/tunnels-file.ts';
 import { ApiError } from '../../../src/lib/errors.ts';
+import { DurableFile } from '../../../src/lib/files/durable-file.ts';
 import { DeadlineExceeded } from '../../../src/lib/time/deadline.ts';
 import { PowerCutFiles } from '../../support/power-cut-files.ts';
 import { recordingLog, silentLog } from '../../support/silent-log.ts';

@@ -11,7 +11,7 @@ import { IssueError } from '../../../src/gateway/certificates/issuing/certificat
 import { failedJob } from '../../../src/gateway/certificates/renewal-schedule.ts';
 import { personOfLink } from '../../../src/gateway/sign-in/person-links.ts';
 import { recordSignIns } from '../../../src/gateway/sign-in/recorded-sign-ins.ts';
-import { useDashboardCode } from '../../../src/gateway/store/dashboard-code.ts';
+import { useDashboardCode } from '../../../src/gateway/store/command-access.ts';
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
 import { Database } from '../../../src/gateway/store/sql/database.ts';
 import { secretMatches } from '../../../src/gateway/store/tokens.ts';

@@ -6,7 +6,7 @@ import { Passwords } from '../../../src/gateway/sign-in/passwords.ts';
 import { addPerson, issuePersonLink, removePerson, usePersonLink } from '../../../src/gateway/sign-in/person-links.ts';
 import { endSignIns } from '../../../src/gateway/sign-in/recorded-sign-ins.ts';
 import { actorDescriptions } from '../../../src/gateway/store/actor-description.ts';
-import { issueDashboardCode } from '../../../src/gateway/store/dashboard-code.ts';
+import { issueDashboardCode } from '../../../src/gateway/store/command-access.ts';
 import type { PersonRow } from '../../../src/gateway/store/people.ts';
 import type { PublicRequest } from '../../../src/traffic-policy/fetch-document.ts';
 import { listening } from '../../support/loopback.ts';

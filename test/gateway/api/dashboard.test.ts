@@ -1,9 +1,8 @@
 import { gunzipSync } from 'node:zlib';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { SIGN_IN_PURPOSE } from '../../../src/gateway/store/command-key.ts';
+import { issueDashboardCode } from '../../../src/gateway/store/command-access.ts';
 import { issueApiKey } from '../../../src/gateway/store/tokens.ts';
 import { SESSION_COOKIE } from '../../../src/lib/http/browser-sessions.ts';
-import { issueCode } from '../../../src/lib/http/one-time-code.ts';
 import { ask, askRaw } from '../../support/http-request.ts';
 import { type ManagementServer, startManagementServer } from '../../support/management-server.ts';
 
@@ -204,7 +203,7 @@ it('signing out ends the session on the gateway too; everywhere ends those of th
 });
 
 it('a one-time code signs in once, and works in no address, where logs and histories keep it', async () => {
-  const code = issueCode(server.store.box.keyFor(SIGN_IN_PURPOSE), Date.now());
+  const code = issueDashboardCode(server.store.box, Date.now());
   for (const path of [`/dashboard/session?code=${code}`, `/bot_users?code=${code}`, `/?code=${code}`]) {
     const answer = await send('GET', path, { ...OWN, ...VERSION });
     expect([answer.status >= 400, answer.headers['set-cookie']]).toEqual([true, undefined]);

@@ -16,11 +16,9 @@ import type { DashboardOverview } from '../../../src/gateway/api/dashboard/overv
 import { RelayTickets } from '../../../src/gateway/edge/relays/relay-tickets.ts';
 import type { Gateway } from '../../../src/gateway/gateway.ts';
 import { addPerson } from '../../../src/gateway/sign-in/person-links.ts';
-import { SIGN_IN_PURPOSE } from '../../../src/gateway/store/command-key.ts';
-import { issueDashboardCode } from '../../../src/gateway/store/dashboard-code.ts';
+import { issueDashboardCode } from '../../../src/gateway/store/command-access.ts';
 import type { Store } from '../../../src/gateway/store/store.ts';
 import { issueApiKey, issueCredential } from '../../../src/gateway/store/tokens.ts';
-import { issueCode } from '../../../src/lib/http/one-time-code.ts';
 import { loadGatewayServerSettings } from '../../../src/settings/gateway-settings.ts';
 import { CLUSTER_KEY, startClusterNode } from '../../support/cluster-node.ts';
 import { enrolmentKey, installKey } from '../../support/enrolment.ts';
@@ -239,7 +237,7 @@ type Dashboard = (path: string) => Promise<IncomingMessage>;
 
 /** Signs in to the dashboard of a gateway. @returns what asks it */
 async function signIn({ httpsPort, sessionCa: ca }: Gateway, { box }: Store): Promise<Dashboard> {
-  const code = issueCode(box.keyFor(SIGN_IN_PURPOSE), Date.now());
+  const code = issueDashboardCode(box, Date.now());
   const origin = `https://api.localhost:${httpsPort}`;
   const page = { host: `api.localhost:${httpsPort}`, origin, 'content-type': 'application/json' };
   const to = { host: '127.0.0.1', port: httpsPort, servername: 'api.localhost', ca, agent: false };

@@ -20,10 +20,9 @@ import {
 import { ActivityLog } from '../../../src/gateway/events/activity-log.ts';
 import { EdgeCounters } from '../../../src/gateway/metrics/edge-counters.ts';
 import { watchProcess } from '../../../src/gateway/metrics/process-watch.ts';
-import { SIGN_IN_PURPOSE } from '../../../src/gateway/store/command-key.ts';
+import { issueDashboardCode } from '../../../src/gateway/store/command-access.ts';
 import { noteBackup } from '../../../src/gateway/store/last-backup.ts';
 import { timestamp } from '../../../src/gateway/store/store.ts';
-import { issueCode } from '../../../src/lib/http/one-time-code.ts';
 import { fillStore } from '../../support/dashboard.ts';
 import { domainRow } from '../../support/domain-row.ts';
 import { ask } from '../../support/http-request.ts';
@@ -89,7 +88,7 @@ async function overview(): Promise<DashboardOverview> {
 }
 
 /** As `gateway doctor` asks. */
-function askByCode(code = issueCode(server.store.box.keyFor(SIGN_IN_PURPOSE), Date.now())) {
+function askByCode(code = issueDashboardCode(server.store.box, Date.now())) {
   return send('/dashboard/conditions', { host: HOST }, { code });
 }
 
@@ -347,7 +346,7 @@ it('the overview shows those of all gateways, each once and the worst first, and
 });
 
 it('conditions are told for a code that a holder of the encryption key makes, once, and otherwise refused', async () => {
-  const code = issueCode(server.store.box.keyFor(SIGN_IN_PURPOSE), Date.now());
+  const code = issueDashboardCode(server.store.box, Date.now());
   const statuses = [await askByCode(code), await askByCode(code), await askByCode('guessed')].map(
     ({ status }) => status,
   );

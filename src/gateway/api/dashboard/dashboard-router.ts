@@ -18,7 +18,7 @@ import type { PeopleProvider } from '../../sign-in/people-provider.ts';
 import { endSignIns } from '../../sign-in/recorded-sign-ins.ts';
 import { actorDescriptions } from '../../store/actor-description.ts';
 import type { AuditFilter } from '../../store/audit-log.ts';
-import { COMMAND, keyHolder } from '../../store/command-key.ts';
+import { COMMAND, keyHolder } from '../../store/command-access.ts';
 import type { Activity } from '../../store/events.ts';
 import type { Caller } from '../../store/sql/database.ts';
 import type { Store } from '../../store/store.ts';

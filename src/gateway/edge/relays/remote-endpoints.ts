@@ -16,6 +16,7 @@ import { ApiError } from '../../../lib/errors.ts';
 import { availableMemory, MemoryBudget } from '../../../lib/memory-budget.ts';
 import { clientNetwork, hostOf } from '../../../lib/network/ip-address.ts';
 import { type ConnectionEnds, parseProxyHeader } from '../../../lib/network/proxy-protocol.ts';
+import type { SecretsBox } from '../../../lib/secrets-box.ts';
 import { withDeadline } from '../../../lib/time/deadline.ts';
 import { NO_POLICY } from '../../../traffic-policy/engine.ts';
 import type { TlsTermination } from '../../../traffic-policy/policy-subjects.ts';
@@ -29,9 +30,9 @@ import {
 } from '../../endpoints/endpoint.ts';
 import { confirmedLink } from './confirmed-link.ts';
 import { LinkChannel, type OpenedLink } from './link-channel.ts';
-import type { LinkHealth } from './node-health.ts';
+import { type LinkHealth, NO_HEALTH } from './node-health.ts';
 import { CONNECT_MS, connectTo, type Leg, type NodePlace, type OtherNodes, openedTo } from './other-nodes.ts';
-import type { NodeQuestion, RelayedFor, RelayedPort, RelayTickets } from './relay-tickets.ts';
+import { type NodeQuestion, type RelayedFor, type RelayedPort, RelayTickets } from './relay-tickets.ts';
 
 /**
  * What another gateway serves of the requests and connections that are routed here. They go there over connections of their
@@ -278,4 +279,22 @@ export class RemoteEndpoints {
       throw error;
     }
   }
+}
+
+export type NodeAsker = RemoteEndpoints['ask'];
+
+/** Asks nodes for one that serves nothing itself, such as a command on the machine of a node. */
+export function nodeAsker(by: string, box: SecretsBox, commonName: string, now: () => number): NodeAsker {
+  const none = () => undefined;
+  const remote = new RemoteEndpoints({
+    tickets: new RelayTickets(box.keyFor(RelayTickets.PURPOSE), by, now),
+    nodes: { withShared: none, withInternal: none },
+    commonName,
+    // That it accepts the ticket says who it is.
+    authority: '',
+    isOurs: () => true,
+    health: NO_HEALTH,
+    forget: none,
+  });
+  return (node, question) => remote.ask(node, question);
 }

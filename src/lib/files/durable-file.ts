@@ -1,15 +1,8 @@
 import { basename, dirname, join } from 'node:path';
 import type { Adapter } from 'lowdb';
-import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
-import {
-  diskAdvice,
-  type FileOperations,
-  nodeFiles,
-  stage,
-  temporaryNameOf,
-  withDiskAdvice,
-} from '../../lib/files/durable-write.ts';
-import type { Log } from '../../lib/log/log.ts';
+import { hasErrno, messageOf, OperatorError } from '../errors.ts';
+import type { Log } from '../log/log.ts';
+import { diskAdvice, type FileOperations, nodeFiles, stage, temporaryNameOf, withDiskAdvice } from './durable-write.ts';
 
 export interface Codec<T> {
   encode(data: T): string;

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { lstat, mkdir, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
-import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
+import { hasErrno, messageOf, OperatorError } from '../errors.ts';
 
 /** Maximum length of a unix socket's path in bytes: Linux's `sockaddr_un` without the final NUL. */
 export const MAX_SOCKET_PATH = 107;

@@ -4,8 +4,8 @@ import { readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { build } from 'rolldown';
 import { expect, it, onTestFinished } from 'vitest';
-import { type DataFolder, openDataFolder } from '../../../src/agent/folders/data-folder.ts';
 import { OperatorError } from '../../../src/lib/errors.ts';
+import { type DataFolder, openDataFolder } from '../../../src/lib/files/data-folder.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 it('the data folder is created with mode 0700 and can be locked again after release', async () => {
@@ -98,7 +98,7 @@ it('the error for a file in place of the data folder asks for a folder', async (
 /** A process of its own that holds the lock by the same means. */
 async function startOwner(path: string): Promise<ChildProcess> {
   const program = `
-    import { openDataFolder } from ${JSON.stringify(resolve('src/agent/folders/data-folder.ts'))};
+    import { openDataFolder } from ${JSON.stringify(resolve('src/lib/files/data-folder.ts'))};
     await openDataFolder(${JSON.stringify(path)});
     process.stdout.write('held');
     setInterval(() => {}, 1_000);

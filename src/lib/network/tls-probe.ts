@@ -1,7 +1,6 @@
 import type { Socket } from 'node:net';
 import { connect as connectTls, type PeerCertificate, type TLSSocket } from 'node:tls';
-import { checkServerIdentity } from '../../lib/network/tls-options.ts';
-import type { GatewayAddress } from './gateway-socket.ts';
+import { checkServerIdentity } from './tls-options.ts';
 
 export interface TlsAnswer {
   /** The certificate presented; null when the handshake failed before that. */
@@ -50,7 +49,7 @@ export function distrustKind({ certificate, distrust }: TlsAnswer): DistrustKind
  */
 export function probeTls(
   socket: Socket,
-  { host, serverName }: GatewayAddress,
+  { host, serverName }: { host: string; serverName: string | undefined },
   { ca, signal }: { ca?: string | Buffer; signal: AbortSignal },
 ): Promise<TlsAnswer> {
   // Bytes of a proxy's answer do not count.

@@ -1,7 +1,7 @@
 import { chmod, mkdir, readdir, stat, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { openRuntimeFolder } from '../../../src/agent/folders/runtime-folder.ts';
+import { openRuntimeFolder } from '../../../src/lib/files/runtime-folder.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 it('the runtime folder is private, depends only on the data folder, and is emptied on open', async () => {

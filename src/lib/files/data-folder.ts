@@ -3,11 +3,11 @@ import { once } from 'node:events';
 import { readdir, rename, rm, stat, writeFile } from 'node:fs/promises';
 import net from 'node:net';
 import { join, relative } from 'node:path';
-import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
-import { createFolder, diskAdvice } from '../../lib/files/durable-write.ts';
-import { dataIn, someNames } from '../../lib/files/own-data.ts';
-import { printable } from '../../lib/terminal-text.ts';
-import { systemClock } from '../../lib/time/clock.ts';
+import { hasErrno, messageOf, OperatorError } from '../errors.ts';
+import { printable } from '../terminal-text.ts';
+import { systemClock } from '../time/clock.ts';
+import { createFolder, diskAdvice } from './durable-write.ts';
+import { dataIn, someNames } from './own-data.ts';
 import { MAX_SOCKET_PATH, openPrivateFolder, runtimePath } from './runtime-folder.ts';
 
 /** A data folder that this process holds until it releases it. */

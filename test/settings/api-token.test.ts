@@ -1,9 +1,9 @@
 import { readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { apiTokenIfAny, openApiToken } from '../../src/agent/api-token.ts';
 import { OperatorError } from '../../src/lib/errors.ts';
 import { loadSettings } from '../../src/settings/agent-settings.ts';
+import { apiTokenIfAny, openApiToken } from '../../src/settings/api-token.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const setUp = async (env: Record<string, string> = {}) => {

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { hasErrno, OperatorError } from '../lib/errors.ts';
 import { explainUnreadable, writeDurably } from '../lib/files/durable-write.ts';
 import type { Log } from '../lib/log/log.ts';
-import type { Settings } from '../settings/agent-settings.ts';
+import type { Settings } from './agent-settings.ts';
 
 /** File in the data folder that holds the token when none was set. */
 const TOKEN_FILE = 'api-token';

@@ -1,10 +1,10 @@
 import { mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { type Codec, DurableFile } from '../../../src/agent/tunnels/durable-file.ts';
 import type { Tunnel } from '../../../src/agent/tunnels/tunnel.ts';
 import { checksumOf, tunnelsCodec } from '../../../src/agent/tunnels/tunnels-file.ts';
 import { OperatorError } from '../../../src/lib/errors.ts';
+import { type Codec, DurableFile } from '../../../src/lib/files/durable-file.ts';
 import { rounds } from '../../faults/rounds.ts';
 import { measured } from '../../support/measured.ts';
 import { PowerCut, PowerCutFiles } from '../../support/power-cut-files.ts';
