@@ -4,8 +4,8 @@ import type { TunnelChange } from '../tunnels/tunnel.ts';
 import type { TunnelView } from '../tunnels/tunnel-list.ts';
 import type { TunnelManager } from '../tunnels/tunnel-manager.ts';
 import type { UpstreamChecks } from '../upstreams/upstream-monitor.ts';
-import { type CreatedTunnel, type ListedTunnel, TUNNEL_OPERATIONS, type TunnelDetail } from './operations.ts';
-import { serve } from './routes.ts';
+import { type CreatedTunnel, type ListedTunnel, TUNNEL_OPERATIONS, type TunnelDetail } from './agent-operations.ts';
+import { serve } from './agent-routes.ts';
 
 /** `/tunnels`: list, start, show, change and delete. */
 export function tunnelsRouter(tunnels: TunnelManager, monitor: UpstreamChecks): Router {

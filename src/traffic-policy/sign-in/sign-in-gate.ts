@@ -15,9 +15,8 @@ import {
   type RequestResult,
 } from '../steps.ts';
 import { ATTEMPT_MS, beginAttempt, challengeOf, returnedAttempt } from './attempt.ts';
-import { type IdentityProvider, type Person, type SignedIn, SignInFailed } from './identity-provider.ts';
+import { type IdentityProvider, type SignedIn, type SignedInPerson, SignInFailed } from './identity-provider.ts';
 import { GOOGLE } from './provider-presets.ts';
-import { DAY_MS, endOf, isUseDue, type Session, type SessionTimes } from './session.ts';
 import {
   forgetAttempt,
   forgetSessionCookie,
@@ -36,6 +35,7 @@ import {
   Sites,
   urlAt,
 } from './sign-in-site.ts';
+import { DAY_MS, endOf, isUseDue, type Session, type SessionTimes } from './visitor-session.ts';
 
 const PATHS = '/ngrok/';
 const LOGIN = '/ngrok/login';
@@ -84,7 +84,7 @@ export class SignInGate {
       readonly renewMs: number | null;
       readonly allowsPreflight: boolean;
       /** Whom of the people that the provider signs in the endpoint lets in; left out: all. */
-      readonly admits?: (person: Person) => boolean;
+      readonly admits?: (person: SignedInPerson) => boolean;
     },
     private readonly context: ActionContext,
   ) {
@@ -138,7 +138,7 @@ export class SignInGate {
   }
 
   /** Tells somebody who has signed in that they may not come in, and leads to another sign-in. */
-  #notAdmitted({ email, name }: Person, { method, clientTarget }: PolicyRequest): NotAdmitted {
+  #notAdmitted({ email, name }: SignedInPerson, { method, clientTarget }: PolicyRequest): NotAdmitted {
     const { authId } = this.options;
     const query = new URLSearchParams({
       ...(authId !== '' && { auth_id: authId }),
