@@ -11,7 +11,7 @@ import type {
   SignedInPerson,
   SignInClient,
 } from './sign-in/identity-provider.ts';
-import type { Session } from './sign-in/visitor-session.ts';
+import type { Session } from './sign-in/sign-in-session.ts';
 import { PolicyState } from './state/policy-state.ts';
 import { ProcessorTime } from './state/processor-time.ts';
 import { type ReplacedText, replaceAll, type SearchedBody, type TextReplacement } from './text-replacements.ts';

@@ -25,6 +25,7 @@ import {
   keepSessionCookie,
   sessionCookieIn,
 } from './sign-in-cookies.ts';
+import { DAY_MS, endOf, isUseDue, type Session, type SessionTimes } from './sign-in-session.ts';
 import {
   resultOf,
   type SessionEvent,
@@ -35,7 +36,6 @@ import {
   Sites,
   urlAt,
 } from './sign-in-site.ts';
-import { DAY_MS, endOf, isUseDue, type Session, type SessionTimes } from './visitor-session.ts';
 
 const PATHS = '/ngrok/';
 const LOGIN = '/ngrok/login';
