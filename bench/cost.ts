@@ -1,8 +1,8 @@
 /**
  * `npm run cost [-- setting resource] [-- --count]`: what a change costs. Applies each trial change of bench/cost/ to the last commit,
  * in a scratch worktree, where it has to build and to pass its test, and prints how many files of `src` it touches. Then it counts
- * what makes changes dear. With names: only these trials; with `--count`: without building them. It fails when a figure is over
- * its limit.
+ * what makes changes dear. With names: only these trials; with `--count`: without building them. It fails when a trial does
+ * not apply any more, or a figure is over its limit.
  */
 import { execFileSync, spawnSync } from 'node:child_process';
 import { mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
@@ -30,6 +30,7 @@ for (const file of readdirSync(TRIALS)) {
   if (chosen.length > 0 && !chosen.includes(trial)) continue;
   const patch = resolve(TRIALS, file);
   const paths = [...readFileSync(patch, 'utf8').matchAll(/^\+\+\+ b\/(.*)$/gm)].map(([, path = '']) => path);
+  git(['apply', '--check', patch]);
   if (isBuilt) tryOut(patch, paths);
   row(trial, paths.filter(isSource).length, LIMITS[trial]);
 }
@@ -52,11 +53,9 @@ function tryOut(patch: string, paths: readonly string[]): void {
     symlinkSync(resolve('node_modules'), join(tree, 'node_modules'));
     git(['apply', patch], tree);
     const tests = paths.filter((path) => path.endsWith('.test.ts'));
-    for (const step of [
-      ['tsc', '--noEmit'],
-      ['tsc', '-p', 'src/web'],
-      ['vitest', 'run', ...tests],
-    ]) {
+    const isOfPages = paths.some((path) => path.startsWith('src/web/'));
+    const steps = [['tsc', '--noEmit'], ...(isOfPages ? [['tsc', '-p', 'src/web']] : []), ['vitest', 'run', ...tests]];
+    for (const step of steps) {
       const { status, stdout } = spawnSync('npx', step, { cwd: tree, encoding: 'utf8', maxBuffer: MAX_OUTPUT });
       if (status !== 0) throw new Error(`${patch}: ${step.join(' ')} fails:\n${stdout}`);
     }
