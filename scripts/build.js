@@ -79,10 +79,13 @@ export function buildIfStale() {
 }
 
 /**
+ * Runs a build tool in the checkout.
+ *
  * @param {string} tool of node_modules/.bin
  * @param {string[]} args
+ * @throws Error when it fails
  */
-function run(tool, args) {
+export function run(tool, args) {
   runProgram(tool, join(ROOT, 'node_modules/.bin', tool), args);
 }
 
