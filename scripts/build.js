@@ -16,6 +16,7 @@ const SOURCES = [
   'packaging/bundled-packages.ts',
   'packaging/compressed-copies.ts',
   'packaging/management-types.ts',
+  'packaging/schema-types.ts',
   'packaging/smaller-modules.ts',
   'packaging/third-party-licenses.ts',
   'test/faults/fleet-agents.ts',

@@ -1,12 +1,15 @@
-import { execFile } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest';
-import { CLIENT_PACKAGE } from '../../scripts/packages/names.ts';
+import { AGENT_PACKAGE, CLIENT_PACKAGE } from '../../scripts/packages/names.ts';
 import { issueApiKey } from '../../src/gateway/store/tokens.ts';
-import { startTestGateway } from '../support/gateway.ts';
+import { getPublic, startTestGateway } from '../support/gateway.ts';
+import { startHttpService } from '../support/http-service.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
+import { until } from '../support/until.ts';
 
 const run = promisify(execFile);
 const MB = 1e6;
@@ -84,5 +87,56 @@ describe('the management client', () => {
     expect(filesIn(installed)).toEqual(expect.arrayContaining(['LICENSE', 'README.md', 'THIRD-PARTY-LICENSES.txt']));
     expect(readFileSync(join(installed, 'THIRD-PARTY-LICENSES.txt'), 'utf8')).toContain('\nzod ');
     expect(bytesIn(installed)).toBeLessThan(MB);
+  });
+});
+
+describe('the agent to embed', () => {
+  const example = exampleOf('scripts/packages/agent.md');
+  const main = `
+    import { readFileSync } from 'node:fs';
+    const [gateway = '', authtoken = '', caFile = '', port] = process.argv.slice(2);
+    const options = { gateway, authtoken, dataDir: 'agent-data', ca: readFileSync(caFile, 'utf8') };
+    const { stop } = await publish(options, Number(port));
+    process.stdin.once('end', () => void stop()).resume();
+  `;
+
+  it('its example serves a request through a gateway, prints nothing of its own, and ends', async () => {
+    const { folder } = await projectWith('agent', AGENT_PACKAGE, 'module', `${example}${main}`);
+    const gateway = await startTestGateway();
+    const upstream = await startHttpService((_, res) => void res.end('from the program'));
+    onTestFinished(async () => {
+      await upstream.close();
+      await gateway.close();
+    });
+    const args = [gateway.sessionAddress, gateway.authtoken, gateway.caFile, new URL(upstream.url).port];
+    // A port of a setting: the environment is not read.
+    const env = { PATH: process.env.PATH, AGENT_PORT: 'none', NGROK_SERVER_ADDR: 'nowhere.example.com' };
+    const child = spawn(process.execPath, ['program.js', ...args], { cwd: folder, env });
+    const closed = once(child, 'close');
+    onTestFinished(() => void child.kill('SIGKILL'));
+    let shown = '';
+    for (const stream of [child.stdout, child.stderr])
+      stream.setEncoding('utf8').on('data', (text) => {
+        shown += text;
+      });
+    await until(() => shown.includes('\n') || child.exitCode !== null, 'the tunnel');
+    const [, url = ''] = /^(https:\S+) is online\n/.exec(shown) ?? [];
+    expect(await getPublic(gateway, url), shown).toMatchObject({ status: 200, body: 'from the program' });
+    child.stdin.end();
+    expect(await closed).toEqual([0, null]);
+    expect(shown).toBe(`${url} is online\n`);
+  });
+
+  it('has neither the gateway nor native code, licences, types for the documentation’s example, and at most 6 MB', async () => {
+    const { installed } = await projectWith('agent', AGENT_PACKAGE, 'module', exampleOf('docs/embedding.md'));
+    const { dependencies, peerDependenciesMeta } = manifestOf(installed);
+    expect([dependencies, peerDependenciesMeta]).toEqual([undefined, { '@ngrok/ngrok': { optional: true } }]);
+    const files = filesIn(installed);
+    expect(files).toEqual(expect.arrayContaining(['LICENSE', 'README.md', 'THIRD-PARTY-LICENSES.txt']));
+    const code = files
+      .filter((name) => name.endsWith('.js'))
+      .map((name) => readFileSync(join(installed, name), 'utf8'));
+    expect(code.filter((text) => /libsql|src\/gateway\/(?!gateway\.ts)/.test(text))).toEqual([]);
+    expect(bytesIn(installed)).toBeLessThan(6 * MB);
   });
 });
