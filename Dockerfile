@@ -48,7 +48,7 @@ VOLUME /data
 ENV PATH=/usr/local/bin:/usr/bin:/bin DATA_DIR=/data TMPDIR=/dev/shm AGENT_GATEWAY=remote MALLOC_ARENA_MAX=2
 # How people type the commands that messages name, outside of the container.
 ENV DEVICE_AGENT_COMMAND="docker exec <container> node dist/cli.js"
-HEALTHCHECK --interval=60s --timeout=10s --start-period=30s CMD ["node", "dist/cli.js", "health"]
+HEALTHCHECK --interval=30s --timeout=10s --start-period=30s CMD ["node", "dist/cli.js", "health"]
 # Memory for small devices, and processor time of bulk transfers through a gateway (src/lib/process/minor-gc.ts).
 ENTRYPOINT ["node", "--max-semi-space-size=1", "--v8-pool-size=1", "--expose-gc", "dist/cli.js"]
 CMD ["run"]

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import type { Plugin } from 'rolldown';
 import { isolatedDeclarationSync } from 'rolldown/experimental';
 import { NamedSchemas, reachableFiles } from '../../packaging/schema-types.ts';
-import { CreatedTunnel, TunnelDetail } from '../../src/agent/api/operations.ts';
+import { CreatedTunnel, TunnelDetail } from '../../src/agent/api/agent-operations.ts';
 import { StatusReport } from '../../src/agent/api/status-report.ts';
 import { TunnelChange, TunnelRequest } from '../../src/agent/tunnels/tunnel.ts';
 import { PolicyInput, PolicyRule } from '../../src/traffic-policy/document.ts';
@@ -35,7 +35,7 @@ function typesOf(sources: string, path: string): string {
 }
 
 function inferredTypes(): string {
-  const sent = { NewTunnel: TunnelRequest, TunnelChange };
+  const sent = { NewTunnel: TunnelRequest, ChangedTunnel: TunnelChange };
   const answered = { CreatedTunnel, TunnelDetail, StatusReport };
   const schemas = new NamedSchemas(Object.entries({ ...sent, ...answered, TrafficPolicy: PolicyInput, PolicyRule }));
   for (const schema of Object.values(sent)) schemas.use(schema, 'input');

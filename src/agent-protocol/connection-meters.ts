@@ -70,7 +70,7 @@ const FLOOR = 65_536;
 const STREAM_SHARE = 1 / 8;
 
 /** What the streams of a connection hold in memory, as its budget knows it. */
-export class HeldMemory {
+export class StreamMemory {
   #held = 0;
   #reported = 0;
   #budget: MemoryBudget | null = null;

@@ -5,7 +5,7 @@ import { turnTime } from '../lib/time/loop-turn.ts';
 import { TokenBucket } from '../lib/time/token-bucket.ts';
 import { Channel, type ChannelHost } from './channel.ts';
 import { CONNECTION_LIMITS, type ConnectionLimits, GLITCHES } from './connection-limits.ts';
-import { HeldMemory, RecentBytes, RoundTrip } from './connection-meters.ts';
+import { RecentBytes, RoundTrip, StreamMemory } from './connection-meters.ts';
 import { LARGEST_WINDOW } from './credit-window.ts';
 import {
   FIRST_ID,
@@ -83,7 +83,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   peerHonoursReset: boolean;
   /** The other one of its session, if there are two. */
   sibling: Connection | null = null;
-  readonly memory = new HeldMemory(this);
+  readonly memory = new StreamMemory(this);
   readonly roundTrip = new RoundTrip();
   readonly #recent = new RecentBytes(this.roundTrip);
   turn = 0;

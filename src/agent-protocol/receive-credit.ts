@@ -1,4 +1,4 @@
-import type { HeldMemory, RoundTrip } from './connection-meters.ts';
+import type { RoundTrip, StreamMemory } from './connection-meters.ts';
 import { CreditPacer, type PacedStream } from './credit-pacer.ts';
 import { GrowingWindow } from './credit-window.ts';
 import { ProtocolViolation } from './frames.ts';
@@ -20,7 +20,7 @@ const BULK_LEAST_MS = 2;
 export interface CreditHost {
   readonly roundTrip: RoundTrip;
   readonly largestWindow: number;
-  readonly memory: Pick<HeldMemory, 'add' | 'reserve' | 'room'>;
+  readonly memory: Pick<StreamMemory, 'add' | 'reserve' | 'room'>;
 }
 
 /** How much the peer of a stream may send: its window, and the credit that enlarges it again. */

@@ -7,17 +7,16 @@ import { hostPort, isLoopbackHost, isUnspecified } from '../lib/network/ip-addre
 import { ownCommand } from '../lib/process/own-command.ts';
 import type { Settings } from '../settings/agent-settings.ts';
 import { apiTokenIfAny } from '../settings/api-token.ts';
-
-import type { INSPECTION_OPERATIONS } from './api/inspection/inspection-operations.ts';
 import type {
   HEALTH_OPERATIONS,
   LIVENESS_OPERATIONS,
   SHARE_LINK_OPERATIONS,
   TUNNEL_OPERATIONS,
-} from './api/operations.ts';
+} from './api/agent-operations.ts';
+import type { INSPECTION_OPERATIONS } from './api/inspection/inspection-operations.ts';
 
+export type { CreatedTunnel, ListedTunnel, TunnelDetail, TunnelShareLink } from './api/agent-operations.ts';
 export type * from './api/inspection/inspection-reports.ts';
-export type { CreatedTunnel, ListedTunnel, ShareLink, TunnelDetail } from './api/operations.ts';
 export type { StatusReport } from './api/status-report.ts';
 
 type Tables = typeof TUNNEL_OPERATIONS &

@@ -12,13 +12,13 @@ import { ENROLMENT_FILE } from '../settings/setting-sources.ts';
 import type { Variable } from '../settings/variable-kinds.ts';
 import { type Parsed, VARIABLES, type VariableName } from '../settings/variables.ts';
 import { type Agent, startAgent } from './agent.ts';
-import { parseInput } from './api/routes.ts';
-import type { CreatedTunnel, NewTunnel, StatusReport, TunnelChange, TunnelDetail } from './embed-types.ts';
+import { parseInput } from './api/agent-routes.ts';
+import type { ChangedTunnel, CreatedTunnel, NewTunnel, StatusReport, TunnelDetail } from './embed-types.ts';
 import { AgentError } from './errors/agent-error.ts';
-import { TunnelChange as ChangeSchema, TunnelRequest } from './tunnels/tunnel.ts';
+import { TunnelChange, TunnelRequest } from './tunnels/tunnel.ts';
 
 export { ApiError, type ApiErrorOptions, OperatorError } from '../lib/errors.ts';
-export type { CreatedTunnel, NewTunnel, StatusReport, TunnelChange, TunnelDetail } from './embed-types.ts';
+export type { ChangedTunnel, CreatedTunnel, NewTunnel, StatusReport, TunnelDetail } from './embed-types.ts';
 
 /** Options of {@link createAgent}. They have the values and the defaults of the settings in docs/settings.md. */
 export interface AgentOptions {
@@ -83,7 +83,7 @@ export interface AgentTunnels {
   /** Resolves when the tunnel is online and on the disk. Rejects with `ERR_AGENT_OFFLINE` while there is no session. */
   create(tunnel: NewTunnel): Promise<CreatedTunnel>;
   /** Changes the policy or the upstream. */
-  change(urlPart: string, change: TunnelChange): Promise<TunnelDetail>;
+  change(urlPart: string, change: ChangedTunnel): Promise<TunnelDetail>;
   /** Closes the tunnel and deletes it. */
   delete(urlPart: string): Promise<void>;
 }
@@ -123,7 +123,7 @@ class AgentInProcess extends EventEmitter<AgentEvents> implements EmbeddedAgent 
     list: async () => this.#agent().tunnels.list(),
     get: async (urlPart) => this.#agent().tunnels.get(urlPart),
     create: async (tunnel) => this.#agent().tunnels.create(parseInput(TunnelRequest, tunnel)),
-    change: async (urlPart, change) => this.#agent().tunnels.change(urlPart, parseInput(ChangeSchema, change)),
+    change: async (urlPart, change) => this.#agent().tunnels.change(urlPart, parseInput(TunnelChange, change)),
     delete: async (urlPart) => this.#agent().tunnels.delete(urlPart),
   };
 

@@ -1,6 +1,6 @@
 import { connect } from 'node:net';
 import { Limiter } from '../lib/limiter.ts';
-import type { Connector, Endpoint } from './connectors/connector.ts';
+import type { ConnectedEndpoint, Connector } from './connectors/connector.ts';
 import type { AgentContext } from './context/agent-context.ts';
 import type { TunnelStatus } from './tunnels/tunnel.ts';
 import { TunnelSupervisor } from './tunnels/tunnel-supervisor.ts';
@@ -61,7 +61,7 @@ export class OwnEndpoint {
     this.#supervisor.stop();
   }
 
-  #open(): Promise<Endpoint> {
+  #open(): Promise<ConnectedEndpoint> {
     const { connector, domain, socket } = this.own;
     return connector.open({
       protocol: 'http',

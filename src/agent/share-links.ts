@@ -33,9 +33,9 @@ export class ShareLinks implements GatewayLinks {
       throw new AgentError('ERR_AGENT_NOT_SHAREABLE', problem);
     }
     // Loaded on demand: few agents make links.
-    const { gatewayShareLinks, EnrolmentRefused } = await import('./join/gateway-calls.ts');
+    const { shareLinksAt, EnrolmentRefused } = await import('./join/gateway-calls.ts');
     try {
-      return await work(await gatewayShareLinks(access));
+      return await work(await shareLinksAt(access));
     } catch (error) {
       if (error instanceof EnrolmentRefused) throw refusalOf(error);
       if (error instanceof OperatorError) throw new AgentError('ERR_AGENT_NOT_SHAREABLE', error.message);

@@ -10,12 +10,12 @@ export function defaultCommand(parent: Command, name: string): Command {
     .allowUnknownOption()
     .hook('preAction', (command) => {
       const [unknown] = command.args;
-      if (unknown !== undefined) refuse(parent, command, unknown);
+      if (unknown !== undefined) refuseUsage(parent, command, unknown);
     });
 }
 
 /** Ends with a usage error that suggests the command or option that was probably meant. */
-export function refuse(parent: Command, command: Command, unknown: string): never {
+export function refuseUsage(parent: Command, command: Command, unknown: string): never {
   const isOption = unknown.startsWith('-');
   const known = isOption
     ? [...command.options, ...parent.options].flatMap(({ long }) => long ?? [])
@@ -31,7 +31,7 @@ export function examples(command: Command, ...lines: string[]): Command {
 }
 
 /** Parses an option like the setting of the same kind. */
-export function parsed<T>({ parse, allowed }: Variable<T>, text: string): T {
+export function parsedOption<T>({ parse, allowed }: Variable<T>, text: string): T {
   try {
     return parse(text);
   } catch {
@@ -43,7 +43,7 @@ export function parsed<T>({ parse, allowed }: Variable<T>, text: string): T {
 export const UNITS: Readonly<Record<string, number>> = { m: 60_000, h: 3_600_000, d: 86_400_000 };
 
 /** Parses a number from 1 to a million. */
-export function count(text: string): number {
+export function countOption(text: string): number {
   const value = Number(text);
   if (!Number.isInteger(value) || value < 1 || value > 1_000_000) {
     throw new InvalidArgumentError('Must be a number from 1 to 1000000.');

@@ -40,7 +40,7 @@ export function jsonText(value: unknown, indent = 2): string {
   return printableJson(JSON.stringify(value, null, indent));
 }
 
-export interface Column {
+export interface TextColumn {
   title: string;
   /** Columns are cut to this width, not below, when the terminal is too narrow; omitted: never cut. */
   minWidth?: number;
@@ -58,7 +58,7 @@ const GAP = '  ';
  *
  * @param width columns of the terminal; infinite where nobody reads it on one
  */
-export function renderTable(columns: readonly Column[], values: readonly string[][], width: number): string {
+export function renderTable(columns: readonly TextColumn[], values: readonly string[][], width: number): string {
   // A value must not end its line.
   const rows = [columns.map(({ title }) => title), ...values.map((row) => row.map(printableColoured))];
   const all = columns.map((column, at) => ({
@@ -76,7 +76,7 @@ export function renderTable(columns: readonly Column[], values: readonly string[
   return rows.map((row) => `${lineOf(rest, row)}\n${GAP}${row[main.at] ?? ''}`).join('\n');
 }
 
-type PlacedColumn = Column & { at: number; width: number };
+type PlacedColumn = TextColumn & { at: number; width: number };
 
 function lineOf(columns: readonly PlacedColumn[], row: readonly string[]): string {
   return columns

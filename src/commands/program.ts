@@ -5,7 +5,7 @@ import { VERSION } from '../packaged.ts';
 import { AGENT_SERVICE } from '../service/service.ts';
 import { loadManagementSettings } from '../settings/management-settings.ts';
 import { defaultCommand, examples } from './command-line.ts';
-import { addGatewayCommand } from './gateway/gateway.ts';
+import { addGatewayCommand } from './gateway/gateway-commands.ts';
 import { print } from './output.ts';
 import { gatewaySettings, startAdvice } from './settings-place.ts';
 import { addSetupCommand } from './setup.ts';
@@ -146,7 +146,7 @@ function pointToHelp(command: Command, line: string): void {
 
 function addServiceCommand(program: Command): void {
   const service = program.command('service').description('Run the agent or the gateway as a systemd service');
-  const load = () => import('./service.ts');
+  const load = () => import('./service-commands.ts');
   service
     .command('install')
     .description('Install or update the service; start it now and at boot')
@@ -166,5 +166,5 @@ function addServiceCommand(program: Command): void {
     .description('Show the state of the service; exit code 0: running, 3: not running, 4: not installed')
     .option('--gateway', 'The standalone gateway instead of the agent')
     .option('--json', 'Print the state as JSON')
-    .action(async (options) => (await load()).status(options));
+    .action(async (options) => (await load()).serviceStatus(options));
 }

@@ -8,7 +8,7 @@ import { ManagementError } from '../management/management-error.ts';
 import { CLOUD_API, isUntrusted } from '../management/transport.ts';
 import type { ManagementSettings } from '../settings/management-settings.ts';
 import { VARIABLES } from '../settings/variables.ts';
-import { examples, parsed } from './command-line.ts';
+import { examples, parsedOption } from './command-line.ts';
 import { jsonText, note, print } from './output.ts';
 import { type AgentGateway, describeProgress, describeResult, describeWait, envLines } from './setup-report.ts';
 
@@ -51,7 +51,7 @@ export function addSetupCommand(
     .option(
       '--dns-server <address...>',
       'Resolvers that check the DNS records (default: those of the system)',
-      (text: string, before: string[] = []) => [...before, ...parsed(VARIABLES.GATEWAY_DNS_RESOLVERS, text)],
+      (text: string, before: string[] = []) => [...before, ...parsedOption(VARIABLES.GATEWAY_DNS_RESOLVERS, text)],
     )
     .addOption(
       new Option('--key-type <type>', "Type of the certificate's key").choices(['rsa', 'ecdsa']).default('rsa'),
@@ -59,7 +59,7 @@ export function addSetupCommand(
     .option(
       '--server-addr <host:port>',
       "Address that agents connect to (default: the API's host and port with connect. instead of api.)",
-      (text) => parsed(VARIABLES.NGROK_SERVER_ADDR, text),
+      (text) => parsedOption(VARIABLES.NGROK_SERVER_ADDR, text),
     )
     .option(
       '--ca-cert <path>',
@@ -71,7 +71,7 @@ export function addSetupCommand(
 }
 
 function ports(text: string): PortRange {
-  const range = parsed(VARIABLES.GATEWAY_TCP_PORTS, text);
+  const range = parsedOption(VARIABLES.GATEWAY_TCP_PORTS, text);
   if (range === null) throw new InvalidArgumentError('Give a port or a range such as 20000-20099.');
   return range;
 }

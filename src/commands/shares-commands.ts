@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 import { defaultCommand, examples } from './command-line.ts';
-import { type ShareOptions, shareOptions } from './share-links.ts';
+import { type ShareOptions, shareOptions } from './share-link-calls.ts';
 
 /** Adds the commands for share links to the tunnels of the agent on this device. */
 export function addShareCommands(program: Command): void {

@@ -3,7 +3,7 @@ import { OperatorError } from '../lib/errors.ts';
 import { ownCommand } from '../lib/process/own-command.ts';
 import { jsonText, note, print, show } from './output.ts';
 import { agentSettings } from './settings-place.ts';
-import { type ShareOptions, shareRequest, sharesTable, showShare } from './share-links.ts';
+import { type ShareOptions, shareRequest, sharesTable, showShare } from './share-link-calls.ts';
 
 /**
  * Makes a link to a tunnel, and prints it.

@@ -17,10 +17,10 @@ import { fetchDocument, requestPublic } from '../traffic-policy/fetch-document.t
 import type { PolicyKnowledge } from '../traffic-policy/ports.ts';
 import { publicAddress, publicRequest } from '../traffic-policy/public-request.ts';
 import { ReplacementThreads } from '../traffic-policy/replacement-threads.ts';
-import type { Person } from '../traffic-policy/sign-in/identity-provider.ts';
+import type { SignedInPerson } from '../traffic-policy/sign-in/identity-provider.ts';
 import { AuthtokenAcl } from './access/authtoken-acl.ts';
 import { AuthtokenAuthentication } from './access/authtoken-authentication.ts';
-import { ipPolicyRules, RestrictedAddresses } from './access/ip-rules.ts';
+import { addressRules, RestrictedAddresses } from './access/ip-rules.ts';
 import { policySecrets } from './access/policy-secrets.ts';
 import type { GatewayMetrics } from './api/gateway-metrics.ts';
 import { HttpChallenges, TlsAlpnChallenges, TxtChallenges } from './certificates/challenges/challenges.ts';
@@ -58,12 +58,12 @@ import {
   signInHost,
   tcpHost,
 } from './endpoints/domain-names.ts';
-import type { Labels } from './endpoints/endpoint.ts';
 import { urlOf } from './endpoints/endpoint-address.ts';
 import { EndpointPolicies } from './endpoints/endpoint-policies.ts';
 import { EndpointRegistry } from './endpoints/endpoint-registry.ts';
 import { countedBy, type GatewayReport, withStored } from './endpoints/live-view.ts';
 import { OnlineAddressesFile } from './endpoints/online-addresses-file.ts';
+import type { Labels } from './endpoints/online-endpoint.ts';
 import { TcpPortAllocator } from './endpoints/tcp-port-allocator.ts';
 import { withEqualSettings } from './equal-settings.ts';
 import { ActivityLog, noteEndpoints, noteSessions, noteSignIn } from './events/activity-log.ts';
@@ -209,7 +209,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   const { geo = null, asn = null } = options.addressDatabases ?? {};
   const addressDatabases = geo || asn ? await AddressDatabases.open({ geo, asn }, log) : null;
   onStop(() => addressDatabases?.close());
-  const ipPolicies = ipPolicyRules(store);
+  const ipPolicies = addressRules(store);
   const policyKnowledge: PolicyKnowledge = {
     hasPerson: (email) => store.people.byEmail(email) !== null,
     hasMembers: (group) => store.people.count('EXISTS (SELECT 1 FROM json_each(groups) WHERE value = ?)', [group]) > 0,
@@ -423,7 +423,8 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   });
   serve(signInHost(baseDomain), async () => {
     const { createSignInPage } = await import('./sign-in/page/sign-in-page.ts');
-    const applications = (person: Person, port: string) => applicationsOf(admitting(live.endpoints(), person), port);
+    const applications = (person: SignedInPerson, port: string) =>
+      applicationsOf(admitting(live.endpoints(), person), port);
     return createSignInPage(context, { people, isRefused, applications });
   });
 

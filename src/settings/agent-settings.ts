@@ -7,7 +7,7 @@ import { PACKAGED_POLICIES } from '../packaged.ts';
 import { type LogSettings, logSettings, proxyRules } from './common-settings.ts';
 import { type Assemble, parseSettings } from './parse-settings.ts';
 import { presentAuthtoken } from './renewed-authtoken.ts';
-import { readCertificates, readSecretFile } from './setting-files.ts';
+import { readCertificateFile, readSecretFile } from './setting-files.ts';
 import { enrolmentFile, gatherTexts, type Texts, withoutSettingsFile } from './setting-sources.ts';
 import type { UpstreamRules } from './upstream-rules.ts';
 import { type Parsed, VARIABLES, type VariableName } from './variables.ts';
@@ -198,7 +198,7 @@ function trustedCas(values: Parsed, path: (value: string) => string, problems: s
   const word = values.NGROK_CA_CERT?.toLowerCase();
   if (word === 'trusted') return null;
   if (word === 'host') return operatingSystemCas(problems);
-  const pem = readCertificates('NGROK_CA_CERT', values, path, problems);
+  const pem = readCertificateFile('NGROK_CA_CERT', values, path, problems);
   return pem === null ? null : { pem };
 }
 

@@ -4,7 +4,7 @@ import type { PortRange } from '../lib/network/port-range.ts';
 import type { AcmeSettings, ChallengeDnsSettings } from './certificate-settings.ts';
 import { type LogSettings, logSettings } from './common-settings.ts';
 import { type Assemble, parseSettings } from './parse-settings.ts';
-import { readCertificates } from './setting-files.ts';
+import { readCertificateFile } from './setting-files.ts';
 import { gatherTexts, type Texts } from './setting-sources.ts';
 import { ACME_DIRECTORIES, type BackupPlan, LOCAL_CA } from './variable-kinds.ts';
 import type { Parsed } from './variables.ts';
@@ -185,7 +185,7 @@ function acmeSettings(values: Parsed, path: (value: string) => string, problems:
   if ((kid === null) !== (hmacKey === null)) {
     problems.push('GATEWAY_ACME_EAB_KID and GATEWAY_ACME_EAB_HMAC: set both or neither');
   }
-  const trust = readCertificates('GATEWAY_ACME_CA_CERT', values, path, problems);
+  const trust = readCertificateFile('GATEWAY_ACME_CA_CERT', values, path, problems);
   const ownNames = values.GATEWAY_ACME_OWN_NAMES ?? 'none';
   if (directoryUrl === LOCAL_CA) {
     if (ownNames !== 'none') {

@@ -1,7 +1,7 @@
 import type { ProxyRules } from '../lib/network/proxy-rules.ts';
 import { proxyRules } from './common-settings.ts';
 import { loadWith } from './parse-settings.ts';
-import { readCertificates } from './setting-files.ts';
+import { readCertificateFile } from './setting-files.ts';
 import type { Parsed } from './variables.ts';
 
 /** Settings of the management client, `device-agent setup`. */
@@ -30,7 +30,7 @@ function managementSettings(values: Parsed, path: (value: string) => string, pro
   return {
     apiUrl: values.MANAGEMENT_API_URL,
     apiKey: values.MANAGEMENT_API_KEY,
-    apiCa: readCertificates('MANAGEMENT_API_CA_CERT', values, path, problems)?.toString() ?? null,
+    apiCa: readCertificateFile('MANAGEMENT_API_CA_CERT', values, path, problems)?.toString() ?? null,
     apiCaFile: values.MANAGEMENT_API_CA_CERT,
     proxies: proxyRules(values),
     serverAddr: values.NGROK_SERVER_ADDR,

@@ -23,7 +23,7 @@ export function readSecretFile(name: VariableName, file: string, problems: strin
 }
 
 /** Reads the PEM file of a variable; returns null when the variable is not set or the file is unreadable. */
-export function readCertificates(
+export function readCertificateFile(
   name: 'NGROK_CA_CERT' | 'GATEWAY_ACME_CA_CERT' | 'MANAGEMENT_API_CA_CERT',
   values: Parsed,
   path: (value: string) => string,

@@ -4,8 +4,14 @@ import { fetchDocument } from './fetch-document.ts';
 import type { PolicyRequest } from './policy-subjects.ts';
 import { type OutboundRequest, type OutboundResponse, publicRequest } from './public-request.ts';
 import type { AddressRecords } from './scope/connection-variables.ts';
-import type { Attempt, GatewayPeople, IdentityProvider, Person, SignInClient } from './sign-in/identity-provider.ts';
-import type { Session } from './sign-in/session.ts';
+import type {
+  Attempt,
+  GatewayPeople,
+  IdentityProvider,
+  SignedInPerson,
+  SignInClient,
+} from './sign-in/identity-provider.ts';
+import type { Session } from './sign-in/sign-in-session.ts';
 import { PolicyState } from './state/policy-state.ts';
 import { ProcessorTime } from './state/processor-time.ts';
 import { type ReplacedText, replaceAll, type SearchedBody, type TextReplacement } from './text-replacements.ts';
@@ -85,7 +91,7 @@ export interface SignInPort {
 /** A sign-in, as lists show it. */
 export interface BegunSignIn {
   readonly issuer: string;
-  readonly person: Person;
+  readonly person: SignedInPerson;
   /** Where the person has signed in: an origin. */
   readonly publicUrl: string;
   /** The only host of the session; null when it shares a domain with others. */
@@ -98,7 +104,7 @@ export interface BegunSignIn {
 }
 
 /** A link with which browsers come in at one host. */
-export interface ShareLink {
+export interface UsedShareLink {
   /** `sl_…` */
   readonly id: string;
   /** Milliseconds since 1970. */
@@ -110,9 +116,9 @@ export interface ShareLinksPort {
   /** Seals the id of the link that a browser has opened, for a host. */
   readonly cookies: ValueSeal<string>;
   /** The link with an id; null when it does not exist (any more), has expired, or belongs to another host. */
-  find(id: string, host: string): ShareLink | null;
+  find(id: string, host: string): UsedShareLink | null;
   /** The link that a token opens; also null when it is used up. */
-  withToken(token: string, host: string): ShareLink | null;
+  withToken(token: string, host: string): UsedShareLink | null;
   /**
    * Opens a link, which takes one of its uses; a browser that repeats this within a minute takes no other one.
    *
@@ -120,7 +126,7 @@ export interface ShareLinksPort {
    * @param clientIp for the log
    * @returns null when it cannot be opened
    */
-  open(token: string, host: string, browser: string, clientIp: string): Promise<ShareLink | null>;
+  open(token: string, host: string, browser: string, clientIp: string): Promise<UsedShareLink | null>;
   /** Counts an attempt to open a link; returns null, or the seconds to wait after too many. */
   countAttempt(clientIp: string): number | null;
 }

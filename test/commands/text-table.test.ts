@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import type { ListedTunnel } from '../../src/agent/api/operations.ts';
+import type { ListedTunnel } from '../../src/agent/api/agent-operations.ts';
 import { renderTable } from '../../src/commands/output.ts';
 import { renderTunnels } from '../../src/commands/tunnels/tunnels-list.ts';
 

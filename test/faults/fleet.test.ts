@@ -3,7 +3,7 @@ import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import type { Endpoint } from '../../src/agent/connectors/connector.ts';
+import type { ConnectedEndpoint } from '../../src/agent/connectors/connector.ts';
 import type { GatewaySession } from '../../src/agent/connectors/gateway-link.ts';
 import { ProgressMonitor } from '../../src/agent/connectors/progress-monitor.ts';
 import { SessionSupervisor } from '../../src/agent/connectors/session-supervisor.ts';
@@ -34,7 +34,7 @@ class Line implements GatewaySession {
   readonly lost = new Promise<string>((resolve) => {
     this.end = resolve;
   });
-  open = (): Promise<Endpoint> => Promise.reject(new Error('not in this test'));
+  open = (): Promise<ConnectedEndpoint> => Promise.reject(new Error('not in this test'));
   close = async () => this.end('closed');
 }
 

@@ -6,7 +6,7 @@ import { connect } from 'node:net';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { certificateFacts } from '../../src/gateway/certificates/certificate-facts.ts';
-import { readKeyPair } from '../../src/gateway/certificates/certificate-upload.ts';
+import { readUploadedPair } from '../../src/gateway/certificates/certificate-upload.ts';
 import { issueCertificate } from '../support/certificates.ts';
 import { freePorts } from '../support/free-ports.ts';
 import { agentSession, getPublic, startTestGateway, type TestGateway } from '../support/gateway.ts';
@@ -99,7 +99,7 @@ describe('the gateway', () => {
       return lines.filter(({ level }) => Number(level) >= 40).map(({ msg }) => msg);
     };
     const { certificatePem, privateKeyPem } = await issueCertificate({ subject: 'CN=cam.test', names: ['cam.test'] });
-    const { leaf, key } = readKeyPair(certificatePem, privateKeyPem);
+    const { leaf, key } = readUploadedPair(certificatePem, privateKeyPem);
     const common = { id: 'cert_1', created_at: '', description: null, metadata: null, issued_at: null };
     const row = { ...common, certificate_pem: certificatePem, facts: certificateFacts(leaf, key) };
     const upload = ({ store: { database, tlsCertificates } }: TestGateway) =>

@@ -1,9 +1,9 @@
 import { readFileSync } from 'node:fs';
 import { Command } from 'commander';
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
-import { gatewayShareLinks } from '../../src/agent/join/gateway-calls.ts';
+import { shareLinksAt } from '../../src/agent/join/gateway-calls.ts';
 import { joinSite } from '../../src/agent/join/join-site.ts';
-import { addGatewayCommand } from '../../src/commands/gateway/gateway.ts';
+import { addGatewayCommand } from '../../src/commands/gateway/gateway-commands.ts';
 import { issueCredential } from '../../src/gateway/store/tokens.ts';
 import { NO_PROXIES } from '../../src/lib/network/proxy-rules.ts';
 import { systemClock } from '../../src/lib/time/clock.ts';
@@ -320,7 +320,7 @@ describe('an agent', () => {
     return String(listener.url());
   }
   const links = (authtoken: string, more = {}) =>
-    gatewayShareLinks({
+    shareLinksAt({
       ...{ authtoken: () => authtoken, serverAddr: gateway.sessionAddress, authorities: { pem: gateway.sessionCa } },
       ...{ proxies: NO_PROXIES, enrolment: null, apiUrl: gateway.apiUrl, ...more },
     });

@@ -4,8 +4,8 @@ import { maskTarget, maskTextStepwise } from '../../src/agent/inspector/masking/
 import { JsonScanner } from '../../src/agent-protocol/json-scanner.ts';
 import { BODY_LIMITS } from '../../src/agent-protocol/rpc.ts';
 import { parseStorableJson } from '../../src/gateway/api/json-object-body.ts';
-import { queryOf, readPageQuery } from '../../src/gateway/api/request.ts';
-import { readAuthority, readKeyPair } from '../../src/gateway/certificates/certificate-upload.ts';
+import { readPageQuery, requestQuery } from '../../src/gateway/api/request.ts';
+import { readAuthority, readUploadedPair } from '../../src/gateway/certificates/certificate-upload.ts';
 import { answerQuery, MAX_QUERY_BYTES } from '../../src/gateway/certificates/challenges/challenge-dns-answer.ts';
 import { parseHttp1Head } from '../../src/gateway/edge/clients/http1/http1-request.ts';
 import { requestHeaders, responseHeaders } from '../../src/gateway/edge/http/headers.ts';
@@ -139,7 +139,7 @@ const UPSTREAM_NAMES = { forwardsTo: 'http://b:80', sentHost: 'b', clientHost: '
 const answer = (lines: string) => `HTTP/1.1 200 OK\r\n${lines}`;
 
 const pem = (label: string) => `-----BEGIN ${label}-----`;
-const query = (text: string) => attempt(() => readPageQuery(ipPolicies, queryOf({ url: `/?${text}` })));
+const query = (text: string) => attempt(() => readPageQuery(ipPolicies, requestQuery({ url: `/?${text}` })));
 
 const ROWS: Readonly<Record<string, readonly [string, () => unknown][]>> = {
   'of a client': [
@@ -189,8 +189,8 @@ const ROWS: Readonly<Record<string, readonly [string, () => unknown][]>> = {
     ['a parameter of a list', () => query(`before_id=${fill('%41', HEADERS)}`)],
     ['values of JSON', () => parseStorableJson(Buffer.from(`["\\u0041",${fill('1,', BODY - 100)}1]`))],
     ['labels of PEM', () => attempt(() => readAuthority(fill(`${pem('A')}:-----END A-----`, BODY)))],
-    ['open blocks of PEM', () => attempt(() => readKeyPair(fill(pem('A'), BODY), ''))],
-    ['a long label of PEM', () => attempt(() => readKeyPair(pem(fill('A', BODY)), ''))],
+    ['open blocks of PEM', () => attempt(() => readUploadedPair(fill(pem('A'), BODY), ''))],
+    ['a long label of PEM', () => attempt(() => readUploadedPair(pem(fill('A', BODY)), ''))],
     [
       'authorities of clients',
       () =>

@@ -160,7 +160,7 @@ describe('with the Docker of this machine', unless(typeof docker === 'string' ? 
     expect(await daemon.docker(...run)).toBe(process.arch);
   });
 
-  it('a container is healthy seconds after its start, before Docker 27 with a start interval, before 25 after a minute', async () => {
+  it('a container is healthy seconds after its start, before Docker 27 with a start interval, before 25 after half a minute', async () => {
     const [major = 0] = (await daemon.docker('version', '--format={{.Server.Version}}')).split('.').map(Number);
     const rights = ['--read-only', '--cap-drop=ALL', '--security-opt=no-new-privileges', '--network=host'];
     const settings = ['AGENT_GATEWAY=embedded', 'GATEWAY_HTTP_PORT=0', 'GATEWAY_HTTPS_PORT=0'];
@@ -171,11 +171,11 @@ describe('with the Docker of this machine', unless(typeof docker === 'string' ? 
       async () => (await inspect(container, 'State.Health.Status')) === 'healthy',
       'the container is healthy',
       {
-        withinMs: major < 25 ? 75_000 : 15_000,
+        withinMs: major < 25 ? 45_000 : 15_000,
         everyMs: 250,
       },
     );
     await daemon.docker('stop', container);
     expect(await inspect(container, 'State.ExitCode')).toBe(0);
-  }, 120_000);
+  }, 90_000);
 });

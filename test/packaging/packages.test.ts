@@ -139,4 +139,13 @@ describe('the agent to embed', () => {
     expect(code.filter((text) => /libsql|src\/gateway\/(?!gateway\.ts)/.test(text))).toEqual([]);
     expect(bytesIn(installed)).toBeLessThan(6 * MB);
   });
+
+  it('says what to install for ngrok’s cloud', async () => {
+    const program = `import { createAgent } from '${AGENT_PACKAGE}';
+      const options = { gateway: 'connect.ngrok-agent.com:443', authtoken: 'x', dataDir: 'agent-data' };
+      await createAgent(options).start().catch((error) => console.log(error.name, error.message));`;
+    const { folder } = await projectWith('agent', AGENT_PACKAGE, 'module', program);
+    const { stdout } = await run(process.execPath, ['program.js'], { cwd: folder });
+    expect(stdout).toMatch(/^OperatorError ngrok's cloud requires the package @ngrok\/ngrok, .*: install it, or /);
+  });
 });

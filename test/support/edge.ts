@@ -14,14 +14,14 @@ import type { NodePlace, OtherNodes } from '../../src/gateway/edge/relays/other-
 import { RelayTickets } from '../../src/gateway/edge/relays/relay-tickets.ts';
 import { Relays } from '../../src/gateway/edge/relays/relays.ts';
 import { AgentConnections } from '../../src/gateway/edge/tls/agent-connections.ts';
+import { LostAddresses } from '../../src/gateway/endpoints/lost-addresses.ts';
 import {
   type ClientInfo,
   EDGE_TERMINATION,
   type EndpointProtocol,
   EndpointTraffic,
   type GatewayEndpoint,
-} from '../../src/gateway/endpoints/endpoint.ts';
-import { LostAddresses } from '../../src/gateway/endpoints/lost-addresses.ts';
+} from '../../src/gateway/endpoints/online-endpoint.ts';
 import { EdgeCounters } from '../../src/gateway/metrics/edge-counters.ts';
 import type { PolicyFrame } from '../../src/traffic-policy/compile-rules.ts';
 import { compilePolicy } from '../../src/traffic-policy/engine.ts';

@@ -1,8 +1,8 @@
 import { EventEmitter } from 'node:events';
 import type {
+  ConnectedEndpoint,
   Connector,
   ConnectorEvents,
-  Endpoint,
   EndpointEnd,
   EndpointRequest,
   SessionStatus,
@@ -53,7 +53,7 @@ export class FakeConnector extends EventEmitter<ConnectorEvents> implements Conn
     this.emit('offline');
   }
 
-  async open(request: EndpointRequest): Promise<Endpoint> {
+  async open(request: EndpointRequest): Promise<ConnectedEndpoint> {
     this.requests.push(request);
     this.#requireSession();
     await this.beforeOpen(request);
@@ -87,7 +87,7 @@ export class FakeConnector extends EventEmitter<ConnectorEvents> implements Conn
   }
 }
 
-export class FakeEndpoint implements Endpoint {
+export class FakeEndpoint implements ConnectedEndpoint {
   readonly ended: Promise<EndpointEnd>;
   /** Ends the endpoint as a gateway would. */
   end: (end: EndpointEnd) => void = () => {};

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Express } from 'express';
 import pino from 'pino';
-import { ipPolicyRules, RestrictedAddresses } from '../../src/gateway/access/ip-rules.ts';
+import { addressRules, RestrictedAddresses } from '../../src/gateway/access/ip-rules.ts';
 import {
   createManagementApi,
   DEFAULT_LIMITS,
@@ -27,7 +27,7 @@ import { openStore, type Store } from '../../src/gateway/store/store.ts';
 import { issueApiKey } from '../../src/gateway/store/tokens.ts';
 import { SecretsBox } from '../../src/lib/secrets-box.ts';
 import { type Clock, systemClock } from '../../src/lib/time/clock.ts';
-import { openApiDocument } from '../../src/management/openapi.ts';
+import { managementOpenApi } from '../../src/management/management-openapi.ts';
 import { issueCertificate } from './certificates.ts';
 import { NO_ACTIVITY } from './edge-context.ts';
 import { nothingOnline } from './nothing-online.ts';
@@ -36,7 +36,7 @@ import { OpenApiCheck } from './openapi-check.ts';
 export const BASE_URL = 'https://api.gateway.test';
 export const BASE_DOMAIN = 'gateway.test';
 
-const openApi = new OpenApiCheck(openApiDocument({ baseUrl: BASE_URL, version: '0' }));
+const openApi = new OpenApiCheck(managementOpenApi({ baseUrl: BASE_URL, version: '0' }));
 
 export interface Answer {
   status: number;
@@ -97,7 +97,7 @@ export async function startManagementServer(options: ManagementServerOptions = {
   const sightings = new DeviceSightings(store, log, null, options.clock);
   const revoked: Revocation[] = [];
   let woken = 0;
-  const ipPolicies = ipPolicyRules(store);
+  const ipPolicies = addressRules(store);
   const restricted = new RestrictedAddresses(store, ipPolicies);
   const policies = new EndpointPolicies({ ipPolicies, log });
   const endpoints = new EndpointRegistry();

@@ -57,13 +57,13 @@ export class TokenGate {
 }
 
 /** Remembers how to find out whether the caller would still be let in: streams outlive the request. */
-export function admit(res: Response, isAdmitted: () => boolean): void {
-  res.locals.isAdmitted = isAdmitted;
+export function admit(res: Response, admissionOf: () => boolean): void {
+  res.locals.admissionOf = admissionOf;
 }
 
 /** See {@link admit}; always where no one needs to prove anything. */
-export function isAdmitted(res: Response): () => boolean {
-  return res.locals.isAdmitted ?? (() => true);
+export function admissionOf(res: Response): () => boolean {
+  return res.locals.admissionOf ?? (() => true);
 }
 
 export function bearerAuth(gate: TokenGate): RequestHandler {

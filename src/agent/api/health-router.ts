@@ -1,7 +1,7 @@
 import type { Router } from 'express';
 import { AgentError } from '../errors/agent-error.ts';
-import { HEALTH_OPERATIONS, LIVENESS_OPERATIONS } from './operations.ts';
-import { serve } from './routes.ts';
+import { HEALTH_OPERATIONS, LIVENESS_OPERATIONS } from './agent-operations.ts';
+import { serve } from './agent-routes.ts';
 import { type HealthSource, presentStatus, type RemoteApi } from './status-report.ts';
 
 /** `/healthz`: answers while the process is alive, and reveals nothing that needs a token. */
@@ -27,8 +27,8 @@ export function healthRouter(source: HealthSource): Router {
     },
     getOpenApi: async () => {
       // Loaded on demand: few agents are ever asked.
-      const { openApiDocument } = await import('./openapi.ts');
-      return openApiDocument(source.version);
+      const { agentOpenApi } = await import('./agent-openapi.ts');
+      return agentOpenApi(source.version);
     },
   });
 }

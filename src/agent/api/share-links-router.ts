@@ -8,13 +8,13 @@ import { AgentError } from '../errors/agent-error.ts';
 import { requestOf } from '../tunnels/tunnel.ts';
 import type { TunnelView } from '../tunnels/tunnel-list.ts';
 import type { TunnelManager } from '../tunnels/tunnel-manager.ts';
-import { SHARE_LINK_OPERATIONS, ShareLink, type ShareLinkRequest } from './operations.ts';
-import { serve } from './routes.ts';
+import { SHARE_LINK_OPERATIONS, type ShareLinkRequest, TunnelShareLink } from './agent-operations.ts';
+import { serve } from './agent-routes.ts';
 
 /** The share links that the gateway keeps for tunnels of this agent. */
 export interface GatewayLinks {
-  create(sent: Omit<ShareLinkRequest, 'protect'> & { url: string }): Promise<ShareLink>;
-  list(): Promise<ShareLink[]>;
+  create(sent: Omit<ShareLinkRequest, 'protect'> & { url: string }): Promise<TunnelShareLink>;
+  list(): Promise<TunnelShareLink[]>;
   revoke(id: string): Promise<void>;
 }
 
@@ -26,12 +26,12 @@ const NOT_YET: ReadonlySet<unknown> = new Set(['ERR_GATEWAY_NO_SHARE_LINKS', 'ER
 /** `/share_links` and `/tunnels/{url_part}/share_links`: make, list and revoke. */
 export function shareLinksRouter(tunnels: TunnelManager, links: GatewayLinks): Router {
   return serve(SHARE_LINK_OPERATIONS, {
-    listShareLinks: async () => (await links.list()).map((link) => ShareLink.parse(link)),
+    listShareLinks: async () => (await links.list()).map((link) => TunnelShareLink.parse(link)),
     createShareLink: async ({ body: { protect, ...sent }, req }) => {
       const view = tunnels.find(req.params.url_part);
       const isProtected = await protectedFor(view, protect, tunnels, links);
       const create = () => links.create({ ...sent, url: view.url });
-      return ShareLink.parse(await (isProtected ? create() : retried(create)));
+      return TunnelShareLink.parse(await (isProtected ? create() : retried(create)));
     },
     revokeShareLink: ({ req }) => links.revoke(req.params.id),
   });

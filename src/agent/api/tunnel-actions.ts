@@ -3,7 +3,7 @@ import type { TunnelChange, TunnelRequest } from '../tunnels/tunnel.ts';
 import type { TunnelView } from '../tunnels/tunnel-list.ts';
 import type { TunnelManager } from '../tunnels/tunnel-manager.ts';
 import type { UpstreamChecks } from '../upstreams/upstream-monitor.ts';
-import type { CreatedTunnel, ListedTunnel, TunnelDetail } from './operations.ts';
+import type { CreatedTunnel, ListedTunnel, TunnelDetail } from './agent-operations.ts';
 
 /** What the operations on tunnels do, for the API and for programs that embed the agent. */
 export class TunnelActions {

@@ -1,6 +1,6 @@
 import type { Router } from 'express';
-import { TUNNEL_OPERATIONS } from './operations.ts';
-import { serve } from './routes.ts';
+import { TUNNEL_OPERATIONS } from './agent-operations.ts';
+import { serve } from './agent-routes.ts';
 import type { TunnelActions } from './tunnel-actions.ts';
 
 /** `/tunnels`: list, start, show, change and delete. */

@@ -252,7 +252,7 @@ export interface RequestWatcher {
   onEnd(): void;
 }
 
-export interface Endpoint {
+export interface ConnectedEndpoint {
   readonly url: string;
   /** Resolves when the endpoint ends without a call of close(); never rejects. */
   readonly ended: Promise<EndpointEnd>;
@@ -307,5 +307,5 @@ export interface Connector extends EventEmitter<ConnectorEvents> {
    *   when the endpoint is online elsewhere, 403 when the authtoken's ACL forbids the name, 501 when the gateway
    *   cannot serve the protocol, 502 for its other refusals; code and text are the gateway's own
    */
-  open(request: EndpointRequest): Promise<Endpoint>;
+  open(request: EndpointRequest): Promise<ConnectedEndpoint>;
 }

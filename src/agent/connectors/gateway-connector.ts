@@ -2,7 +2,7 @@ import { EventEmitter } from 'node:events';
 import { Limiter } from '../../lib/limiter.ts';
 import { hostPort } from '../../lib/network/ip-address.ts';
 import type { AgentContext } from '../context/agent-context.ts';
-import type { Connector, ConnectorEvents, Endpoint, EndpointRequest, SessionStatus } from './connector.ts';
+import type { ConnectedEndpoint, Connector, ConnectorEvents, EndpointRequest, SessionStatus } from './connector.ts';
 import { isOffline, offline } from './gateway-error.ts';
 import type { GatewayLink, GatewaySession } from './gateway-link.ts';
 import { findRoute } from './route-watch.ts';
@@ -92,7 +92,7 @@ export class GatewayConnector extends EventEmitter<ConnectorEvents> implements C
     this.#supervisor.start();
   }
 
-  async open(request: EndpointRequest): Promise<Endpoint> {
+  async open(request: EndpointRequest): Promise<ConnectedEndpoint> {
     const [session, other] = this.#sessions;
     if (!session) throw offline(this.status.lastError?.message ?? this.status.state);
     if (!other) return this.#openIn(session, request);
@@ -105,7 +105,7 @@ export class GatewayConnector extends EventEmitter<ConnectorEvents> implements C
     }
   }
 
-  async #openIn(session: GatewaySession, request: EndpointRequest): Promise<Endpoint> {
+  async #openIn(session: GatewaySession, request: EndpointRequest): Promise<ConnectedEndpoint> {
     const endpoint = await session.open(request);
     if (!session.node) return endpoint;
     const { clock, log } = this.context;

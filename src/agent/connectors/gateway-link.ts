@@ -3,7 +3,7 @@ import type { Log } from '../../lib/log/log.ts';
 import type { ProxyRules } from '../../lib/network/proxy-rules.ts';
 import type { TrustedCas } from '../../lib/network/tls-options.ts';
 import type { Clock } from '../../lib/time/clock.ts';
-import type { Endpoint, EndpointEnd, EndpointRequest, RequestWatcher } from './connector.ts';
+import type { ConnectedEndpoint, EndpointEnd, EndpointRequest, RequestWatcher } from './connector.ts';
 import type { GatewayRoute } from './gateway-route.ts';
 import type { ProgressMonitor } from './progress-monitor.ts';
 
@@ -61,7 +61,7 @@ export interface GatewaySession {
   /** Resolves with the reason when the session ends, by close() too; never rejects. */
   readonly lost: Promise<string>;
   /** Binds an endpoint; as `Connector.open` does. */
-  open(request: EndpointRequest): Promise<Endpoint>;
+  open(request: EndpointRequest): Promise<ConnectedEndpoint>;
   /** Ends the session without asking the gateway, which cannot be reached over its connection any longer. */
   end(reason: string): void;
   /**
@@ -84,7 +84,7 @@ export class SessionRefused extends Error {
   }
 }
 
-export class SessionEndpoint implements Endpoint {
+export class SessionEndpoint implements ConnectedEndpoint {
   readonly ended: Promise<EndpointEnd>;
   readonly watchRequests?: (watcher: RequestWatcher) => () => void;
   readonly policyWarnings?: readonly string[];
@@ -95,7 +95,7 @@ export class SessionEndpoint implements Endpoint {
   constructor(
     readonly url: string,
     private readonly unbind: () => Promise<void>,
-    { watchRequests, policyWarnings }: Pick<Endpoint, 'watchRequests' | 'policyWarnings'> = {},
+    { watchRequests, policyWarnings }: Pick<ConnectedEndpoint, 'watchRequests' | 'policyWarnings'> = {},
   ) {
     if (watchRequests) this.watchRequests = watchRequests;
     if (policyWarnings) this.policyWarnings = policyWarnings;

@@ -15,7 +15,7 @@ export interface ProbeTrust {
 }
 
 /** Probes a gateway once; ends when the signal aborts. */
-export type Probe = (signal: AbortSignal) => Promise<ProbeAnswer>;
+export type GatewayProbe = (signal: AbortSignal) => Promise<ProbeAnswer>;
 
 export interface ProbeAnswer {
   /** Subject of the presented certificate, such as `CN=portal.hotel.example`; null when TLS failed before that. */
@@ -27,7 +27,7 @@ export interface ProbeAnswer {
 }
 
 /** The same probe, but an answer with a problem fails it. */
-export function trustedOnly(probe: Probe): Probe {
+export function trustedOnly(probe: GatewayProbe): GatewayProbe {
   return async (signal) => {
     const answer = await probe(signal);
     if (answer.problem !== null) throw new Error(answer.problem);
@@ -104,7 +104,7 @@ const PROBE_DEADLINE_MS = 15_000;
  * @throws AbortError when the signal aborts
  */
 export async function waitUntilReachable(
-  probe: Probe,
+  probe: GatewayProbe,
   clock: Clock,
   signal: AbortSignal,
   onFailure: (error: unknown) => void,

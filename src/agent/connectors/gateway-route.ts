@@ -5,7 +5,7 @@ import { addressesOf } from '../../lib/network/loopback-names.ts';
 import { type ProxyRules, type ProxyServer, proxyFor } from '../../lib/network/proxy-rules.ts';
 import type { TrustedCas } from '../../lib/network/tls-options.ts';
 import { PORTAL_ADVICE } from '../../lib/network/tls-probe.ts';
-import { type Probe, probeGateway } from './gateway-probe.ts';
+import { type GatewayProbe, probeGateway } from './gateway-probe.ts';
 import { CLOUD_ADDRESS, type GatewayAddress, parseGatewayAddress } from './gateway-socket.ts';
 
 type Answer = (error: NodeJS.ErrnoException | null, addresses: LookupAddress[]) => void;
@@ -51,7 +51,7 @@ export interface GatewayRoute {
   readonly dial: Dial;
   /** PEM of the CAs that verify the gateway's certificate outside the SDK. */
   readonly ca: string | Uint8Array;
-  readonly probe: Probe;
+  readonly probe: GatewayProbe;
   /** Whether the gateway's name has led to several addresses: another one may answer when one does not. */
   hasSeveral(): boolean;
 }
@@ -74,7 +74,7 @@ export function routeTo(serverAddr: string | null, proxies: ProxyRules, authorit
   const dial = proxy ? dialThrough(proxy) : directDial(lookup);
   const ca = pemOf(authorities);
   const trust = { ca, adviceOnCa: serverAddr === null ? PORTAL_ADVICE : OWN_CA };
-  const probe: Probe = async (signal) => {
+  const probe: GatewayProbe = async (signal) => {
     const answer = await probeGateway(address, dial, trust, signal);
     reached = answer.peer;
     return answer;

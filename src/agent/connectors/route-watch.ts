@@ -4,14 +4,14 @@ import { isIPv6 } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { isLoopbackHost } from '../../lib/network/ip-address.ts';
 
-export interface Route {
+export interface NetworkRoute {
   /** The device's own address on that way. */
   readonly address: string;
   readonly device: string;
 }
 
 /** Finds the route to an IP address; null when there is none. */
-export type FindRoute = (peer: string) => Promise<Route | null>;
+export type FindRoute = (peer: string) => Promise<NetworkRoute | null>;
 
 /**
  * Watches the route to a session's peer. When the router was restarted, or the device went from LTE to Wi-Fi, nobody tells
@@ -45,7 +45,7 @@ export async function untilRouteChanges(peer: string, find: FindRoute, tick: () 
  * @returns for one session, whose first route it remembers
  */
 export function findRoute(): FindRoute {
-  let held: Route | null = null;
+  let held: NetworkRoute | null = null;
   return async (peer) => {
     const address = await sourceAddress(peer);
     if (address === null) return null;

@@ -5,7 +5,7 @@ import type { Clock } from '../../lib/time/clock.ts';
 import { withDeadline, withOwnSignal } from '../../lib/time/deadline.ts';
 import type { SessionState, SessionStatus } from './connector.ts';
 import { type GatewaySession, SessionRefused } from './gateway-link.ts';
-import { type Probe, type ProbeAnswer, trustedOnly, waitUntilReachable } from './gateway-probe.ts';
+import { type GatewayProbe, type ProbeAnswer, trustedOnly, waitUntilReachable } from './gateway-probe.ts';
 import { OutageLog } from './outage-log.ts';
 import type { ProgressMonitor } from './progress-monitor.ts';
 import { type FindRoute, untilRouteChanges } from './route-watch.ts';
@@ -45,7 +45,7 @@ export class SessionSupervisor {
     private readonly deps: {
       /** Shown in the status, `host:port`. */
       gateway: string;
-      probe: Probe;
+      probe: GatewayProbe;
       /** Starts one session; rejects with {@link SessionRefused}, or never settles. */
       connect(): Promise<GatewaySession>;
       /** Finds routes for one session at a time. */

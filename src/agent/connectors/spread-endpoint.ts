@@ -2,7 +2,13 @@ import { messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { backoffDelay } from '../../lib/time/backoff.ts';
 import type { Clock } from '../../lib/time/clock.ts';
-import { domainOf, type Endpoint, type EndpointEnd, type EndpointRequest, type RequestWatcher } from './connector.ts';
+import {
+  type ConnectedEndpoint,
+  domainOf,
+  type EndpointEnd,
+  type EndpointRequest,
+  type RequestWatcher,
+} from './connector.ts';
 import type { GatewaySession } from './gateway-link.ts';
 
 const RETRY = { baseMs: 1_000, maxMs: 30_000 };
@@ -10,13 +16,13 @@ const RETRY = { baseMs: 1_000, maxMs: 30_000 };
 const PERSISTENT = 3;
 
 /** An endpoint that is bound in every session of an agent, and online as long as it is in one. */
-export class SpreadEndpoint implements Endpoint {
+export class SpreadEndpoint implements ConnectedEndpoint {
   readonly url: string;
   readonly ended: Promise<EndpointEnd>;
   /** Omitted when the gateway reports no requests. */
   readonly watchRequests?: (watcher: RequestWatcher) => () => void;
   readonly policyWarnings?: readonly string[];
-  readonly #bound = new Map<GatewaySession, Endpoint>();
+  readonly #bound = new Map<GatewaySession, ConnectedEndpoint>();
   readonly #binding = new Map<GatewaySession, Promise<void>>();
   readonly #watches = new Set<SpreadWatch>();
   readonly #over = new AbortController();
@@ -27,7 +33,7 @@ export class SpreadEndpoint implements Endpoint {
 
   /** @param first what is bound already, in `session` */
   constructor(
-    first: Endpoint,
+    first: ConnectedEndpoint,
     session: GatewaySession,
     private readonly options: {
       request: EndpointRequest;
@@ -88,7 +94,7 @@ export class SpreadEndpoint implements Endpoint {
     }
   }
 
-  async #keep(session: GatewaySession, endpoint: Endpoint): Promise<void> {
+  async #keep(session: GatewaySession, endpoint: ConnectedEndpoint): Promise<void> {
     this.#bound.set(session, endpoint);
     for (const watch of this.#watches) watch.add(endpoint);
     const end = await endpoint.ended;
@@ -132,14 +138,14 @@ export class SpreadEndpoint implements Endpoint {
 
 /** Passes on what is reported of the endpoint in any session, until none reports any more. */
 class SpreadWatch {
-  readonly #stops = new Map<Endpoint, () => void>();
+  readonly #stops = new Map<ConnectedEndpoint, () => void>();
 
   constructor(
     private readonly watcher: RequestWatcher,
     private readonly onOver: () => void,
   ) {}
 
-  add(endpoint: Endpoint): void {
+  add(endpoint: ConnectedEndpoint): void {
     const stop = endpoint.watchRequests?.({
       onLine: (line) => this.watcher.onLine(line),
       onEnd: () => {

@@ -173,7 +173,7 @@ type Post = (path: string, body: object) => Promise<unknown>;
  *
  * @throws {OperatorError} when it is not known where the API is
  */
-export async function gatewayShareLinks(access: ApiAccess) {
+export async function shareLinksAt(access: ApiAccess) {
   const send = await postOf(access);
   // After the place is known: the authtoken goes to no other gateway.
   const authtoken = access.authtoken();

@@ -1,5 +1,5 @@
 import type { Clock } from '../../lib/time/clock.ts';
-import type { Endpoint, RequestWatcher } from '../connectors/connector.ts';
+import type { ConnectedEndpoint, RequestWatcher } from '../connectors/connector.ts';
 
 /** How the gateway in this process is asked; null: there is none, or it has no such URL. */
 export type WatchAtUrl = (url: string, watcher: RequestWatcher) => (() => void) | null;
@@ -18,7 +18,7 @@ export class RequestWatches {
 
   constructor(
     /** The tunnel's endpoint; null while it has none. */
-    private readonly endpointOf: (tunnelId: string) => Endpoint | null,
+    private readonly endpointOf: (tunnelId: string) => ConnectedEndpoint | null,
     private readonly atUrl: WatchAtUrl,
     private readonly clock: Clock,
   ) {}
@@ -36,7 +36,7 @@ export class RequestWatches {
   }
 
   /** Call this when the tunnel has a new endpoint. */
-  opened(tunnelId: string, endpoint: Endpoint): void {
+  opened(tunnelId: string, endpoint: ConnectedEndpoint): void {
     this.#watches.get(tunnelId)?.begin(endpoint);
   }
 }
@@ -44,7 +44,7 @@ export class RequestWatches {
 interface WatchOptions {
   onLine: (line: string) => void;
   /** The tunnel's endpoint; null while it has none. */
-  endpoint: () => Endpoint | null;
+  endpoint: () => ConnectedEndpoint | null;
   atUrl: WatchAtUrl;
   clock: Clock;
 }
@@ -65,7 +65,7 @@ class OneWatch implements RunningWatch {
     return this.#end !== null;
   }
 
-  begin(endpoint: Endpoint | null): void {
+  begin(endpoint: ConnectedEndpoint | null): void {
     if (this.#isStopped) return;
     this.#cancel();
     if (endpoint === null) return;

@@ -1,5 +1,5 @@
 import { ownCommand } from '../../lib/process/own-command.ts';
-import type { Endpoint } from '../connectors/connector.ts';
+import type { ConnectedEndpoint } from '../connectors/connector.ts';
 import { AgentError } from '../errors/agent-error.ts';
 import type { Tunnel, TunnelState, TunnelStatus } from './tunnel.ts';
 import type { TunnelSupervisor } from './tunnel-supervisor.ts';
@@ -10,7 +10,7 @@ export interface TunnelView {
   readonly tunnel: Tunnel;
   readonly status: TunnelStatus;
   /** Null while it has none. */
-  readonly endpoint: Endpoint | null;
+  readonly endpoint: ConnectedEndpoint | null;
 }
 
 /** All tunnels: finds them, counts them by state, and knows which domains are in use. */

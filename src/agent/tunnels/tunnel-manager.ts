@@ -1,6 +1,6 @@
 import { Limiter } from '../../lib/limiter.ts';
 import type { PolicyInput } from '../../traffic-policy/document.ts';
-import type { Connector, Endpoint } from '../connectors/connector.ts';
+import type { ConnectedEndpoint, Connector } from '../connectors/connector.ts';
 import type { AgentContext } from '../context/agent-context.ts';
 import { AgentError, RETRY_AFTER_S } from '../errors/agent-error.ts';
 import { type StartRequestLog, type Traffic, TrafficCounters, TrafficTotals } from '../upstreams/traffic-counters.ts';
@@ -243,7 +243,7 @@ export class TunnelManager {
     return new TrafficCounters(this.traffic, requestLog && (() => requestLog(() => url() ?? '')));
   }
 
-  #supervise(tunnel: Tunnel, endpoint: Endpoint | null, traffic: TrafficCounters): TunnelSupervisor {
+  #supervise(tunnel: Tunnel, endpoint: ConnectedEndpoint | null, traffic: TrafficCounters): TunnelSupervisor {
     const { connector, store } = this.options;
     const own = {
       open: async () => {

@@ -10,9 +10,9 @@ import {
   withOriginalPlaces,
 } from '../../traffic-policy/document.ts';
 import {
+  type ConnectedEndpoint,
   type Connector,
   domainOf,
-  type Endpoint,
   type UpstreamOptions,
   upstreamOptionsOf,
 } from '../connectors/connector.ts';
@@ -63,7 +63,7 @@ export class TunnelOpener {
     request: TunnelRequest,
     traffic: TrafficCounters,
     notice: (text: string) => void,
-  ): Promise<{ tunnel: Tunnel; endpoint: Endpoint; unresolved: AgentError | null }> {
+  ): Promise<{ tunnel: Tunnel; endpoint: ConnectedEndpoint; unresolved: AgentError | null }> {
     const { list, guard, site, requireSession } = this.own;
     const { protocol, forwards_to, policy } = request;
     // Checked before anything happens.
@@ -104,8 +104,8 @@ export class TunnelOpener {
     request: TunnelRequest,
     traffic: TrafficCounters,
     claim: (domain: string) => void,
-  ): Promise<Endpoint> {
-    const unusable: Endpoint[] = [];
+  ): Promise<ConnectedEndpoint> {
+    const unusable: ConnectedEndpoint[] = [];
     try {
       for (;;) {
         const endpoint = await this.#open(request, traffic);
@@ -124,7 +124,7 @@ export class TunnelOpener {
 
   async #save(
     { protocol, forwards_to: upstream, domain, policy = null, ...options }: TunnelRequest & { domain: string },
-    endpoint: Endpoint,
+    endpoint: ConnectedEndpoint,
   ): Promise<Tunnel> {
     const { log } = this.context;
     const { store } = this.own;
@@ -143,7 +143,7 @@ export class TunnelOpener {
   }
 
   /** A public endpoint without a tunnel must not stay open. */
-  async #close(endpoint: Endpoint): Promise<void> {
+  async #close(endpoint: ConnectedEndpoint): Promise<void> {
     await endpoint.close().catch((err: unknown) => {
       this.context.log.error({ err, url: endpoint.url }, 'unused endpoint could not be closed');
     });
@@ -154,7 +154,7 @@ export class TunnelOpener {
    *
    * @throws {ApiError} as the connector's open() does, or 400 when the upstream or the policy is not allowed
    */
-  async reopen(tunnel: Tunnel, traffic: TrafficCounters): Promise<Endpoint> {
+  async reopen(tunnel: Tunnel, traffic: TrafficCounters): Promise<ConnectedEndpoint> {
     const { log } = this.context;
     const { site } = this.own;
     const request = requestOf(tunnel);
@@ -164,7 +164,7 @@ export class TunnelOpener {
     return opened;
   }
 
-  async #open(request: TunnelRequest, traffic: TrafficCounters): Promise<Endpoint> {
+  async #open(request: TunnelRequest, traffic: TrafficCounters): Promise<ConnectedEndpoint> {
     for (;;) {
       const { defaults } = this;
       const endpoint = await this.#openOnce(request, traffic, defaults);
@@ -179,7 +179,7 @@ export class TunnelOpener {
     { protocol, forwards_to, domain, policy, ...options }: TunnelRequest,
     traffic: TrafficCounters,
     defaults: PolicyInput,
-  ): Promise<Endpoint> {
+  ): Promise<ConnectedEndpoint> {
     const { connector, dialer } = this.own;
     const trafficPolicy = policy ? toTrafficPolicy(policy, protocol) : defaultsFor(protocol, defaults);
     const upstream = dialer.prepare(forwards_to, { protocol, ...options }, traffic);
@@ -219,7 +219,7 @@ export class TunnelOpener {
   }
 
   /** The same endpoint; when it is closed or has ended, nothing is left of what the agent carries for it. */
-  #withUpstream(endpoint: Endpoint, upstream: PreparedUpstream): Endpoint {
+  #withUpstream(endpoint: ConnectedEndpoint, upstream: PreparedUpstream): ConnectedEndpoint {
     const { url, ended, watchRequests, policyWarnings } = endpoint;
     void ended
       .then(() => upstream.release())
@@ -242,7 +242,7 @@ function withPlacesOf(policy: PolicyInput, sent: TrafficPolicyDocument, error: u
 }
 
 /** Tunnels are kept and found by their URL, and a file with an invalid one would count as damaged. */
-async function requireUrl({ url, close }: Endpoint): Promise<void> {
+async function requireUrl({ url, close }: ConnectedEndpoint): Promise<void> {
   if (URL.canParse(url)) return;
   await close();
   const named = JSON.stringify(url.slice(0, 100));

@@ -1,6 +1,6 @@
 import { ApiError, messageOf } from '../../lib/errors.ts';
 import type { Limiter } from '../../lib/limiter.ts';
-import { type Connector, domainOf, type Endpoint } from '../connectors/connector.ts';
+import { type ConnectedEndpoint, type Connector, domainOf } from '../connectors/connector.ts';
 import type { AgentContext } from '../context/agent-context.ts';
 import { InterruptibleWait, RetrySchedule } from './retry-schedule.ts';
 import { isLabel } from './site-names.ts';
@@ -21,7 +21,7 @@ export class TunnelSupervisor {
   readonly #retry: RetrySchedule;
   readonly #wait: InterruptibleWait;
   #tunnel: Tunnel;
-  #endpoint: Endpoint | null;
+  #endpoint: ConnectedEndpoint | null;
   /** Settles when no attempt to bind is under way; never rejects. */
   #attempt: Promise<unknown> = Promise.resolve();
   #status: TunnelStatus;
@@ -37,7 +37,7 @@ export class TunnelSupervisor {
     tunnel: Tunnel,
     private readonly context: Pick<AgentContext, 'clock' | 'log'>,
     private readonly own: {
-      open: () => Promise<Endpoint>;
+      open: () => Promise<ConnectedEndpoint>;
       connector: Pick<Connector, 'isOnline' | 'status'>;
       limiter: Limiter;
       /** Persists a tunnel whose URL has changed. */
@@ -49,7 +49,7 @@ export class TunnelSupervisor {
        */
       changed: (before: TunnelState, isFirst: boolean) => void;
     },
-    endpoint: Endpoint | null = null,
+    endpoint: ConnectedEndpoint | null = null,
   ) {
     const { clock } = context;
     this.#tunnel = tunnel;
@@ -65,7 +65,7 @@ export class TunnelSupervisor {
   }
 
   /** Null while it has none. */
-  get endpoint(): Endpoint | null {
+  get endpoint(): ConnectedEndpoint | null {
     return this.#endpoint;
   }
 
@@ -170,7 +170,7 @@ export class TunnelSupervisor {
     }
   }
 
-  async #watch(endpoint: Endpoint): Promise<void> {
+  async #watch(endpoint: ConnectedEndpoint): Promise<void> {
     const { clock } = this.context;
     this.#set('online', null);
     const onlineSince = clock.now();
@@ -206,7 +206,7 @@ export class TunnelSupervisor {
 
   /** @returns why it failed; null when the endpoint is online */
   async #bind(): Promise<LastError> {
-    let endpoint: Endpoint;
+    let endpoint: ConnectedEndpoint;
     try {
       endpoint = await this.own.open();
     } catch (error) {

@@ -13,7 +13,7 @@ export interface CheckOptions extends ConnectionOptions {
 
 /** The requests of a check: the first has the least effect, but small servers close the connection on it, or hang. */
 export const PROBES = ['OPTIONS', 'GET', 'HEAD'] as const;
-export type Probe = (typeof PROBES)[number];
+export type UpstreamProbe = (typeof PROBES)[number];
 
 /** What a request has shown; null: no problem. */
 export interface HttpFindings {
@@ -22,7 +22,7 @@ export interface HttpFindings {
   /** Whether clients may get responses all the same, by requests that the check did not try. */
   readonly isDoubtful?: boolean;
   /** The request to begin with next time, as far as this has shown one. */
-  readonly probe?: Probe;
+  readonly probe?: UpstreamProbe;
   /** The path under which the upstream serves the agent's own data folder. */
   readonly exposedPath: string | null;
 }
@@ -52,7 +52,7 @@ export async function checkHttp(
   socket: Socket,
   upstream: Upstream,
   options: CheckOptions,
-  probes: readonly Probe[] = PROBES,
+  probes: readonly UpstreamProbe[] = PROBES,
 ): Promise<HttpFindings> {
   const { answer, probe } = await firstAnswer(socket, upstream, options, probes);
   // No answer is none to judge by: the upstream may be slow.
@@ -75,8 +75,8 @@ async function firstAnswer(
   socket: Socket,
   upstream: Upstream,
   options: CheckOptions,
-  probes: readonly Probe[],
-): Promise<{ answer: string | null; probe: Probe | undefined }> {
+  probes: readonly UpstreamProbe[],
+): Promise<{ answer: string | null; probe: UpstreamProbe | undefined }> {
   let answer: string | null = null;
   for (const [at, probe] of probes.entries()) {
     // One that takes a single connection, and has not freed it yet, refuses the next one.

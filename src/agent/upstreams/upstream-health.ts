@@ -4,7 +4,7 @@ import type { Log } from '../../lib/log/log.ts';
 import { UpstreamFault, type UpstreamTls } from '../connectors/connector.ts';
 import { AgentError } from '../errors/agent-error.ts';
 import { displayUpstream, type Upstream } from './upstream.ts';
-import { type HttpFindings, PROBES, type Probe } from './upstream-check.ts';
+import { type HttpFindings, PROBES, type UpstreamProbe } from './upstream-check.ts';
 
 export const UPSTREAM_STATES = [
   'unknown',
@@ -21,10 +21,10 @@ export const UPSTREAM_STATES = [
  * gateway refused; `hangs`: accepts connections, and keeps many open after clients have
  * left; `unknown`: not checked yet.
  */
-export type UpstreamState = (typeof UPSTREAM_STATES)[number];
+export type UpstreamCondition = (typeof UPSTREAM_STATES)[number];
 
 export interface UpstreamStatus {
-  readonly state: UpstreamState;
+  readonly state: UpstreamCondition;
   /** When it changed to this state; null while unknown. */
   readonly since: Date | null;
   /** The last connection that succeeded or failed; null while unknown. */
@@ -54,7 +54,7 @@ export function isDown({ state }: UpstreamStatus): boolean {
 }
 
 /** States in which no connection to it succeeds. */
-const OUT_OF_REACH: readonly UpstreamState[] = ['refused', 'unreachable', 'tls_failed'];
+const OUT_OF_REACH: readonly UpstreamCondition[] = ['refused', 'unreachable', 'tls_failed'];
 
 /**
  * Whether one upstream accepts connections. Logs when it becomes unreachable, again every 10 minutes while clients ask for
@@ -71,7 +71,7 @@ export class UpstreamHealth {
   /** Whether a request has shown what the upstream speaks since it last failed. */
   #spoken = false;
   /** The request that it has answered, or that comes next. */
-  #probe: Probe | null = null;
+  #probe: UpstreamProbe | null = null;
   /** Whether a client has got a response since it last failed. */
   #heard = false;
   #heardAt = Number.NEGATIVE_INFINITY;
@@ -169,7 +169,7 @@ export class UpstreamHealth {
   }
 
   /** The requests of a check, best first. What has answered none gets one only: it may log each. */
-  get probes(): readonly Probe[] {
+  get probes(): readonly UpstreamProbe[] {
     if (this.#status.state === 'wrong_protocol') return ['GET'];
     return this.#probe === null ? PROBES : [this.#probe, ...PROBES.filter((probe) => probe !== this.#probe)];
   }
@@ -286,7 +286,7 @@ export class UpstreamHealth {
     this.#loggedAt = this.now();
   }
 
-  #set(state: UpstreamState, reason: string | null): void {
+  #set(state: UpstreamCondition, reason: string | null): void {
     const checkedAt = new Date();
     const since = this.#status.state === state ? this.#status.since : checkedAt;
     const wasReachable = this.#isReachable;
@@ -297,7 +297,7 @@ export class UpstreamHealth {
   }
 }
 
-function stateAfter(error: unknown): UpstreamState {
+function stateAfter(error: unknown): UpstreamCondition {
   if (error instanceof UpstreamFault) return 'tls_failed';
   return isRefusal(error) ? 'refused' : 'unreachable';
 }

@@ -1,6 +1,6 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
-import { count, duration, examples } from '../command-line.ts';
+import { countOption, duration, examples } from '../command-line.ts';
 import type { InviteOptions } from './gateway-invite.ts';
 
 /** Adds the commands of `device-agent gateway` for sites with many devices. */
@@ -15,7 +15,7 @@ function addInviteCommands(gateway: Command, settings: () => GatewayServerSettin
   examples(gateway.command('invite'), "gateway invite --site '*.sitea.example.com' --uses 50")
     .description('Invite devices to a site: print a code with which they join')
     .requiredOption('-s, --site <domain>', "Domain of the site's devices, such as '*.site-a.example.com'")
-    .option('-u, --uses <count>', 'How many devices can join with the code', count, 1)
+    .option('-u, --uses <count>', 'How many devices can join with the code', countOption, 1)
     .addOption(
       new Option('-e, --expires <duration>', 'How long it is valid, such as 12h or 7d; or never')
         .argParser((text) => (text === 'never' ? null : duration(text)))

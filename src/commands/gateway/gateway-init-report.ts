@@ -19,7 +19,7 @@ export interface InitResult {
   addresses: readonly string[] | null;
 }
 
-export function jsonOf(result: InitResult) {
+export function initReportJson(result: InitResult) {
   const { settings, file, isNew, service, apiKey, findings } = result;
   return {
     domain: settings.domain,

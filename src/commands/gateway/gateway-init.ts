@@ -20,7 +20,7 @@ import { GATEWAY_SERVICE, serviceEnvironment, settingsFileOf, stateFolderOf } fr
 import { type GatewayServerSettings, loadGatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { textsOfFiles } from '../../settings/setting-sources.ts';
 import { jsonText, print } from '../output.ts';
-import { describeGateway, type InitResult, jsonOf } from './gateway-init-report.ts';
+import { describeGateway, type InitResult, initReportJson } from './gateway-init-report.ts';
 import { initialSettings } from './gateway-init-settings.ts';
 import { addSettings, type InitialSetting, settingLines, settingsIn } from './settings-text.ts';
 
@@ -70,7 +70,11 @@ export async function initGateway(options: InitOptions): Promise<void> {
     findings,
     addresses: options.address ?? null,
   };
-  print(options.json ? jsonText(jsonOf(result)) : describeGateway({ ...result, findings: printableMembers(findings) }));
+  print(
+    options.json
+      ? jsonText(initReportJson(result))
+      : describeGateway({ ...result, findings: printableMembers(findings) }),
+  );
   // A check that timed out may have left a connection attempt behind.
   process.exit(0);
 }

@@ -4,9 +4,9 @@ import { signInHost } from '../../gateway/endpoints/domain-names.ts';
 import { issuerOf } from '../../gateway/sign-in/people-provider.ts';
 import {
   addPerson,
+  type IssuedPersonLink,
   issuePersonLink,
   LINK_HOURS,
-  type PersonLink,
   removePerson,
 } from '../../gateway/sign-in/person-links.ts';
 import { endSignIns } from '../../gateway/sign-in/recorded-sign-ins.ts';
@@ -181,7 +181,7 @@ function valid<S extends z.ZodType>(schema: S, sent: unknown): z.output<S> {
   throw new OperatorError(refusalOf(result.error).text, 2);
 }
 
-function shownLink({ apiUrl, domain, httpsPort }: Place, { path, expires_at }: PersonLink) {
+function shownLink({ apiUrl, domain, httpsPort }: Place, { path, expires_at }: IssuedPersonLink) {
   return { link: signInOrigin(apiUrl, domain.toLowerCase(), httpsPort) + path, expires_at };
 }
 

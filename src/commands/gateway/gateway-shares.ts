@@ -3,7 +3,7 @@ import { ownCommand } from '../../lib/process/own-command.ts';
 import type { ShareLink } from '../../management/resources/share-link.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { jsonText, note, print, show } from '../output.ts';
-import { type ShareOptions, shareRequest, sharesTable, showShare } from '../share-links.ts';
+import { type ShareOptions, shareRequest, sharesTable, showShare } from '../share-link-calls.ts';
 import { withGateway } from './running-gateway.ts';
 
 /**
@@ -21,7 +21,7 @@ export async function shareEndpoint(
   showShare(await withGateway(settings, (client) => client.shareLinks.create(body)), options);
 }
 
-export async function listShares(settings: GatewayServerSettings, { json }: { json?: boolean }): Promise<void> {
+export async function listGatewayShares(settings: GatewayServerSettings, { json }: { json?: boolean }): Promise<void> {
   const all = await withGateway(settings, async (client) => {
     const links: ShareLink[] = [];
     for await (const link of client.shareLinks.all()) links.push(link);
@@ -34,7 +34,7 @@ export async function listShares(settings: GatewayServerSettings, { json }: { js
 }
 
 /** @throws {OperatorError} exit code 4 when there is none with the id */
-export async function revokeShare(
+export async function revokeGatewayShare(
   settings: GatewayServerSettings,
   id: string,
   options: { json?: boolean },

@@ -1,6 +1,6 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { VARIABLES } from '../../settings/variables.ts';
-import { defaultCommand, examples, parsed } from '../command-line.ts';
+import { defaultCommand, examples, parsedOption } from '../command-line.ts';
 
 const UPSTREAM = 'upstream: a port, host:port, http(s)://host:port or unix:/path';
 const STREAM_UPSTREAM = 'upstream: a port, host:port or unix:/path';
@@ -137,7 +137,7 @@ function gatewayOptions(command: Command): Command {
 function sessionAddress(text: string): string {
   const url = text.includes('://') ? text : `https://${text}`;
   const { protocol, host, port } = URL.canParse(url) ? new URL(url) : { protocol: null, host: '', port: '' };
-  if (protocol === 'https:') return parsed(VARIABLES.NGROK_SERVER_ADDR, port === '' ? `${host}:443` : host);
+  if (protocol === 'https:') return parsedOption(VARIABLES.NGROK_SERVER_ADDR, port === '' ? `${host}:443` : host);
   throw new InvalidArgumentError('Allowed: https://host[:port], or host[:port].');
 }
 

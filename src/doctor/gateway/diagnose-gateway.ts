@@ -11,7 +11,6 @@ import { type Check, check, type Finding, NotKnown, ok, type Result, runChecks }
 import { nodeVersionCheck, serviceCheck } from '../platform.ts';
 import { conditionResults } from './gateway-conditions.ts';
 import { certificateResults, companionResults, databaseResults, eventResults } from './gateway-data.ts';
-import { findNames } from './gateway-names.ts';
 import {
   type AskHost,
   addressResults,
@@ -20,6 +19,7 @@ import {
   portResults,
   type Recognition,
 } from './gateway-ports.ts';
+import { findNames } from './reachable-names.ts';
 import { sharedDatabaseResults } from './shared-database.ts';
 
 export interface GatewaySurroundings {

@@ -10,7 +10,7 @@ import {
   isUnderBaseDomain,
   tcpHost,
 } from '../endpoints/domain-names.ts';
-import type { Credential } from '../endpoints/endpoint-owner.ts';
+import type { OwnerCredential } from '../endpoints/endpoint-owner.ts';
 import type { Store } from '../store/store.ts';
 
 export const INACTIVE_OWNER: Refusal = { code: 300, text: 'the owner of the authtoken is not active' };
@@ -95,7 +95,7 @@ export class AuthtokenAcl {
 }
 
 /** An authtoken whose ACL is asked whenever its session binds something. */
-export class AuthtokenCredential implements Credential {
+export class AuthtokenCredential implements OwnerCredential {
   constructor(
     readonly id: string,
     readonly ownerId: string | null,

@@ -3,7 +3,7 @@ import { parseToken } from '../../lib/ids.ts';
 import type { Refusal } from '../../management/resources/refusal.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
 import type { SiteNameGrants } from '../devices/site-name-grants.ts';
-import type { Credential } from '../endpoints/endpoint-owner.ts';
+import type { OwnerCredential } from '../endpoints/endpoint-owner.ts';
 import type { AgentAccess } from '../sessions/agent-link.ts';
 import { FormerDeviceRefused } from '../sessions/refusal-log.ts';
 import type { CredentialRow } from '../store/accounts.ts';
@@ -19,7 +19,7 @@ export class AuthtokenAuthentication implements AgentAccess {
     private readonly isRefused: (remoteAddress: string) => boolean,
   ) {}
 
-  async authenticate(authtoken: string, remoteAddress: string): Promise<Credential> {
+  async authenticate(authtoken: string, remoteAddress: string): Promise<OwnerCredential> {
     let answer = credentialOf(authtoken, this.context.store);
     if ('code' in answer) {
       await this.context.catchUp();

@@ -55,7 +55,7 @@ function isWithin({ allowed, denied }: Ranges, text: string): boolean {
 }
 
 /** Looks up the rules of IP policies; null when one does not exist. They are cached until the next write to the database. */
-export function ipPolicyRules({
+export function addressRules({
   database,
   ipPolicies,
   ipPolicyRules: rows,

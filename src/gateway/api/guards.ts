@@ -3,7 +3,7 @@ import type { Clock } from '../../lib/time/clock.ts';
 import { type RateLimit, RequestRate } from '../../lib/time/token-bucket.ts';
 import type { Handler } from './handler.ts';
 import { type BodyLimits, jsonObjectBody } from './json-object-body.ts';
-import { badRequest, queryOf, refuse } from './request.ts';
+import { badRequest, refuse, requestQuery } from './request.ts';
 
 /** The checks that run before an operation: API key, rate limit, version, query. */
 export interface Guards {
@@ -33,7 +33,7 @@ const compressForPages: Handler = (req, res, next) => {
 };
 
 export const noQuery: Handler = (req, _res, next) => {
-  if (queryOf(req).size > 0) throw badRequest({ code: 231, text: 'this operation takes no query parameters' });
+  if (requestQuery(req).size > 0) throw badRequest({ code: 231, text: 'this operation takes no query parameters' });
   next();
 };
 

@@ -6,7 +6,7 @@ import { answerErrors } from '../../lib/http/api-middleware.ts';
 import { answerUnconditionally, endJsonWithNewline } from '../../lib/http/express-app.ts';
 import { OneTimeCodes } from '../../lib/http/one-time-code.ts';
 import type { Log } from '../../lib/log/log.ts';
-import { openApiDocument } from '../../management/openapi.ts';
+import { managementOpenApi } from '../../management/management-openapi.ts';
 import type { Condition } from '../conditions/conditions.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
 import type { ApiLimits } from '../context/gateway-options.ts';
@@ -20,13 +20,13 @@ import { DashboardFeed } from './dashboard/dashboard-feed.ts';
 import { dashboardRouter } from './dashboard/dashboard-router.ts';
 import { DashboardSessions } from './dashboard/dashboard-sessions.ts';
 import { dashboardOverview } from './dashboard/overview.ts';
-import { PersonSignIn } from './dashboard/person-sign-in.ts';
+import { DashboardSignIn } from './dashboard/person-sign-in.ts';
 import { enrolmentRouter } from './enrolment-router.ts';
 import { GatewayMetrics } from './gateway-metrics.ts';
 import { createGuards, noQuery } from './guards.ts';
 import { type Handler, operation } from './handler.ts';
 import { type BodyLimits, jsonObjectBody } from './json-object-body.ts';
-import { badRequest, queryOf, readFilters, refuse } from './request.ts';
+import { badRequest, readFilters, refuse, requestQuery } from './request.ts';
 import { createRouters, unsupportedKinds } from './routes.ts';
 
 export interface ManagementApiSettings extends ApiLimits {
@@ -68,7 +68,7 @@ export function createManagementApi(
   const attempts = new FailedAttempts(settings.failedAttempts, clock);
   const sessions = new DashboardSessions(store, people, signInCodes, isRefused, clock);
   const keyFor = (purpose: string) => store.box.keyFor(purpose);
-  const personSignIn = new PersonSignIn(people, keyFor, apiHost(domains.baseDomain));
+  const personSignIn = new DashboardSignIn(people, keyFor, apiHost(domains.baseDomain));
   const guards = createGuards(
     requireApiKey(context, attempts, (req) => sessions.holderOf(req), isRefused),
     clock,
@@ -91,12 +91,12 @@ export function createManagementApi(
   let document: object | null = null;
   app.get('/openapi.json', (_req, res) => {
     // Created on first use: most gateways on small devices never need it.
-    document ??= openApiDocument({ baseUrl, version });
+    document ??= managementOpenApi({ baseUrl, version });
     res.json(document);
   });
   app.get('/metrics', ...guards.unversioned, async (req, res) => {
     const { registry } = metrics;
-    const { gateway } = readFilters(MetricsQuery, Object.fromEntries(queryOf(req)));
+    const { gateway } = readFilters(MetricsQuery, Object.fromEntries(requestQuery(req)));
     if (gateway !== undefined && !metricsOf) throw badRequest({ code: 231, text: 'gateway: this one is the only one' });
     res.type(registry.contentType).send(await (gateway && metricsOf ? metricsOf(gateway) : registry.metrics()));
   });

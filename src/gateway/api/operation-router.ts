@@ -7,7 +7,7 @@ import type { Caller } from '../store/sql/database.ts';
 import type { ApiContext, Links } from './api-context.ts';
 import type { Guards } from './guards.ts';
 import type { Handler } from './handler.ts';
-import { queryOf, readBody, readPageQuery, unknownId } from './request.ts';
+import { readBody, readPageQuery, requestQuery, unknownId } from './request.ts';
 
 export interface ApiCaller extends Caller {
   readonly keyId: string;
@@ -93,7 +93,7 @@ function perform(
 function list(operation: Operation, listKey: string, action: (...input: unknown[]) => unknown, links: Links): Handler {
   const { path, idPrefix, itemPrefix = idPrefix, filters: schema } = operation;
   return (req, res) => {
-    const { limit, beforeId, filters, filterText } = readPageQuery({ idPrefix: itemPrefix }, queryOf(req), schema);
+    const { limit, beforeId, filters, filterText } = readPageQuery({ idPrefix: itemPrefix }, requestQuery(req), schema);
     const id = ofOne(path, req.params.id);
     // One more than requested shows whether another page follows.
     const found = action(...id, beforeId, limit + 1, filters) as { id: string }[];

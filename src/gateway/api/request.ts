@@ -135,7 +135,7 @@ function readCursor(prefix: string, text = ''): string | null {
 }
 
 /** The query with repeated parameters, which `req.query` merges. */
-export function queryOf({ url }: Pick<Request, 'url'>): URLSearchParams {
+export function requestQuery({ url }: Pick<Request, 'url'>): URLSearchParams {
   const mark = url.indexOf('?');
   return new URLSearchParams(mark < 0 ? '' : url.slice(mark + 1));
 }

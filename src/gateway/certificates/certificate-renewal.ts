@@ -1,7 +1,7 @@
 import { withDeadline } from '../../lib/time/deadline.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
-import type { CertificatePolicy, ManagedDomainRow } from '../store/domains.ts';
-import { readKeyPair } from './certificate-upload.ts';
+import type { ManagedDomainRow, StoredCertificatePolicy } from '../store/domains.ts';
+import { readUploadedPair } from './certificate-upload.ts';
 import { type CertificateIssuer, type IssuedCertificate, IssueError } from './issuing/certificate-issuer.ts';
 import { isPlausible } from './local-ca/certificate-validity.ts';
 import { afterSetBack, failedJob, freshJob, renewalDue, renewalTime } from './renewal-schedule.ts';
@@ -140,7 +140,7 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
     this.#running.set(id, { row, abort, done });
   }
 
-  async #provision(found: Row, policy: CertificatePolicy, signal: AbortSignal): Promise<void> {
+  async #provision(found: Row, policy: StoredCertificatePolicy, signal: AbortSignal): Promise<void> {
     const row = await this.#begin(found);
     const running = this.#running.get(row.id);
     if (running) running.row = row;
@@ -163,7 +163,7 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
 
   async #succeed(ordered: Row, issued: IssuedCertificate): Promise<void> {
     const { store, log, activity } = this.context;
-    const { leaf, key } = readKeyPair(issued.certificatePem, issued.privateKeyPem);
+    const { leaf, key } = readUploadedPair(issued.certificatePem, issued.privateKeyPem);
     // Loaded on first use: its library takes 7 MB of memory.
     const { certificateFacts } = await import('./certificate-facts.ts');
     const facts = certificateFacts(leaf, key);

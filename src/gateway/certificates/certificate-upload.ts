@@ -4,7 +4,10 @@ import { certificateProblem, MAX_CHAIN, readPrivateKey as readUsualKey } from '.
 import { errorCode } from '../../management/resources/refusal.ts';
 
 /** The leaf and the key of an uploaded certificate chain. @throws {ApiError} 1900 … 1926 when either is invalid */
-export function readKeyPair(certificatePem: string, privateKeyPem: string): { leaf: X509Certificate; key: KeyObject } {
+export function readUploadedPair(
+  certificatePem: string,
+  privateKeyPem: string,
+): { leaf: X509Certificate; key: KeyObject } {
   const [leaf, ...rest] = readChain(certificatePem);
   if (!leaf) throw refuse(1922, 'certificate_pem: holds no certificate');
   const key = readPrivateKey(privateKeyPem);

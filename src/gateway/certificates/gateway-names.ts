@@ -1,6 +1,6 @@
 import type { OwnNamesChoice } from '../../settings/certificate-settings.ts';
 import { apiHost, connectHost, type DnsTargets, type DomainSettings, signInHost } from '../endpoints/domain-names.ts';
-import type { CertificatePolicy } from '../store/domains.ts';
+import type { StoredCertificatePolicy } from '../store/domains.ts';
 import type { Store } from '../store/store.ts';
 import { freshJob, withPolicy } from './renewal-schedule.ts';
 
@@ -22,9 +22,9 @@ export function ownTargets(domain: string, { baseDomain, acmeZone }: DomainSetti
 export async function claimGatewayNames(
   { database, ids, now, ownDomains, tlsCertificates }: Store,
   names: readonly string[],
-  policy: CertificatePolicy,
+  policy: StoredCertificatePolicy,
 ): Promise<void> {
-  const isAsBefore = ({ domain, policy: before }: { domain: string; policy: CertificatePolicy | null }) =>
+  const isAsBefore = ({ domain, policy: before }: { domain: string; policy: StoredCertificatePolicy | null }) =>
     names.includes(domain) && before?.authority === policy.authority;
   const known = ownDomains.managed();
   if (known.length === names.length && known.every(isAsBefore)) return;

@@ -1,5 +1,5 @@
 import { backoffCeiling } from '../../lib/time/backoff.ts';
-import type { CertificatePolicy, ManagedDomainRow, ProvisioningJob } from '../store/domains.ts';
+import type { ManagedDomainRow, ProvisioningJob, StoredCertificatePolicy } from '../store/domains.ts';
 import { timestamp } from '../store/store.ts';
 import type { IssueError } from './issuing/certificate-issuer.ts';
 
@@ -68,7 +68,7 @@ export function withoutPolicy<Row extends ManagedDomainRow>(row: Row): Row {
 }
 
 /** The domain under a policy. A new policy or key type starts a job; the same policy only restarts a job that is failing. */
-export function withPolicy<Row extends ManagedDomainRow>(row: Row, policy: CertificatePolicy, now: string): Row {
+export function withPolicy<Row extends ManagedDomainRow>(row: Row, policy: StoredCertificatePolicy, now: string): Row {
   const started = { policy, job: freshJob(now), due_at: now };
   // An uploaded certificate is detached immediately; an automatic one serves until it is replaced.
   if (row.policy === null) return { ...row, ...started, certificate_id: null, renews_at: null };

@@ -7,14 +7,14 @@ import type { GatewayContext } from '../context/gateway-context.ts';
 import type { Periods } from '../context/gateway-options.ts';
 import { RelayTickets } from '../edge/relays/relay-tickets.ts';
 import { Relays, type RelaysOptions } from '../edge/relays/relays.ts';
+import type { LiveEndpoint, LiveTunnel, LiveView, Revocation } from '../endpoints/live-view.ts';
 import {
   type EndpointProtocol,
   type LabeledUpstream,
   type LabelHolder,
   type Labels,
   matchesSelector,
-} from '../endpoints/endpoint.ts';
-import type { LiveEndpoint, LiveTunnel, LiveView, Revocation } from '../endpoints/live-view.ts';
+} from '../endpoints/online-endpoint.ts';
 import type { PortOpener } from '../endpoints/tcp-port-allocator.ts';
 import { noteOthers, type OtherGateways, readOthers } from '../store/shared/copy-files.ts';
 import type { Node } from '../store/shared/postgres.ts';
@@ -22,7 +22,7 @@ import type { SharedWrites } from '../store/shared/shared-writes.ts';
 import { DatabaseAway } from '../store/sql/database-problems.ts';
 import { AddressLeases, type OnlineHere } from './address-leases.ts';
 import { ClusterLive, CountedByOthers, forgetCommands, nodesWithCommands } from './cluster-live.ts';
-import { Nodes, PERIODS, placeOf } from './nodes.ts';
+import { Nodes, PERIODS, placeOfNode } from './nodes.ts';
 import { type OnlineRow, OnlineRows } from './online-rows.ts';
 import { Primary } from './primary.ts';
 import { RelayedPorts, ServedElsewhere } from './served-elsewhere.ts';
@@ -163,7 +163,7 @@ export class Cluster {
     const { postgres } = shared;
     const dial = () => postgres.dial();
     const relays = new Relays({ tickets, nodes, authority, isOurs, commonName, dial, log });
-    const open = () => relays.databases.open(this.#others.map(placeOf));
+    const open = () => relays.databases.open(this.#others.map(placeOfNode));
     postgres.detourBy({ open, afterMs: this.#periods.silentMs / DETOUR_PARTS });
     this.#counted = new CountedByOthers(known, relays);
     return relays;

@@ -17,7 +17,7 @@ export function shownState({ silentSeconds, draining }: Node): LiveGateway['stat
   return draining ? 'draining' : 'serving';
 }
 
-export function placeOf({ id, address }: Pick<Node, 'id' | 'address'>): NodePlace {
+export function placeOfNode({ id, address }: Pick<Node, 'id' | 'address'>): NodePlace {
   const colon = address.lastIndexOf(':');
   return { id, host: address.slice(0, colon).replace(/^\[|\]$/g, ''), port: Number(address.slice(colon + 1)) };
 }
@@ -132,7 +132,7 @@ export class Nodes {
   place(id: string): NodePlace | undefined {
     const node = this.#known.get(id);
     if (node === undefined || !this.#isHeard(id)) return undefined;
-    return placeOf(node);
+    return placeOfNode(node);
   }
 
   /** All of them, as they were when they were asked for last. */

@@ -1,8 +1,8 @@
 import { messageOf } from '../../lib/errors.ts';
 import { diskSpace, FREE_SPACE } from '../../lib/files/disk-space.ts';
 import type { RecentCounts } from '../../lib/time/recent-failures.ts';
-import type { LabeledUpstream, Labels, OnlineEndpoint } from '../endpoints/endpoint.ts';
 import type { LiveView, ReportedCondition } from '../endpoints/live-view.ts';
+import type { LabeledUpstream, Labels, OnlineEndpoint } from '../endpoints/online-endpoint.ts';
 import type { EdgeCounters } from '../metrics/edge-counters.ts';
 import type { TroubledName } from '../store/domains.ts';
 import { lastBackup } from '../store/last-backup.ts';

@@ -9,8 +9,8 @@ import type { HttpChallenges, TlsAlpnChallenges } from '../certificates/challeng
 import type { DomainCertificates } from '../certificates/domain-certificates.ts';
 import type { LocalCa } from '../certificates/local-ca/local-ca.ts';
 import type { EdgeContext } from '../context/gateway-context.ts';
-import type { GatewayEndpoint, RefusesClient } from '../endpoints/endpoint.ts';
-import { nameAt } from '../endpoints/endpoint-address.ts';
+import { nameOfPlace } from '../endpoints/endpoint-address.ts';
+import type { GatewayEndpoint, RefusesClient } from '../endpoints/online-endpoint.ts';
 import { clientMemory } from './clients/client-memory.ts';
 import { HttpClients, type HttpClientsOptions } from './clients/http-clients.ts';
 import { ClientConnections, internalLookup } from './connections/connect-phase.ts';
@@ -297,7 +297,7 @@ export class EdgeServer {
     if (isOwn) return name;
     const online = endpoints.peek('https', name) ?? endpoints.peek('tls', name);
     const lost = online === undefined ? endpoints.lost.covering('tls', name) : undefined;
-    return online?.host ?? (lost ? nameAt(lost.place) : null);
+    return online?.host ?? (lost ? nameOfPlace(lost.place) : null);
   }
 
   /** Whether a service or an endpoint takes precedence over an edge's host, perhaps a wildcard, for a name. */

@@ -5,7 +5,12 @@ import { NOTICE_POLICY, noticePage, type PageNotice } from '../../lib/http/notic
 import { isOwnPage } from '../../lib/http/origin-check.ts';
 import type { HttpChallenges } from '../certificates/challenges/challenges.ts';
 import type { EdgeContext } from '../context/gateway-context.ts';
-import { demandsHandshake, type GatewayEndpoint, type LostAddress, type RefusesClient } from '../endpoints/endpoint.ts';
+import {
+  demandsHandshake,
+  type GatewayEndpoint,
+  type LostAddress,
+  type RefusesClient,
+} from '../endpoints/online-endpoint.ts';
 import type { RequestFeed } from '../endpoints/request-feed.ts';
 import { type Admission, type ClientConnections, forwardError, TARGET_OFFLINE } from './connections/connect-phase.ts';
 import { noteDeniedRequest } from './connections/denials.ts';

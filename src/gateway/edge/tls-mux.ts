@@ -6,7 +6,12 @@ import type { ClientHello } from '../../lib/network/client-hello.ts';
 import { PendingConnections, PendingHandshake } from '../../lib/network/pending-connections.ts';
 import { ACME_TLS_PROTOCOL, answerTlsAlpn, type TlsAlpnChallenges } from '../certificates/challenges/challenges.ts';
 import type { EdgeContext } from '../context/gateway-context.ts';
-import type { GatewayEndpoint, InternalAddress, InternalLookupFor, RefusesClient } from '../endpoints/endpoint.ts';
+import type {
+  GatewayEndpoint,
+  InternalAddress,
+  InternalLookupFor,
+  RefusesClient,
+} from '../endpoints/online-endpoint.ts';
 import type { HttpClients } from './clients/http-clients.ts';
 import { ClientConnection, clientTls, HelloTls } from './connections/client-connection.ts';
 import {

@@ -1,11 +1,11 @@
 import { isAdmitted } from '../../traffic-policy/access.ts';
-import type { Person } from '../../traffic-policy/sign-in/identity-provider.ts';
+import type { SignedInPerson } from '../../traffic-policy/sign-in/identity-provider.ts';
 import type { LiveEndpoint } from './live-view.ts';
 
 /** The endpoints at which a person may sign in; further rules of their policies can refuse requests. */
 export function admitting(
   endpoints: readonly LiveEndpoint[],
-  person: Pick<Person, 'email' | 'groups'>,
+  person: Pick<SignedInPerson, 'email' | 'groups'>,
 ): LiveEndpoint[] {
   return endpoints.filter(({ admission }) => admission !== undefined && isAdmitted(admission, person));
 }

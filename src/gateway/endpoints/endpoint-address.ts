@@ -5,8 +5,8 @@ import { quote } from '../../lib/errors.ts';
 import { type HostnameFlaw, hostnameFlaws, MAX_HOSTNAME } from '../../lib/network/hostname-grammar.ts';
 import type { Binding } from '../../management/resources/acl-rule.ts';
 import { isInternalName } from './domain-names.ts';
-import type { EndpointAddress, EndpointProtocol } from './endpoint.ts';
 import type { LiveEndpoint } from './live-view.ts';
+import type { EndpointAddress, EndpointProtocol } from './online-endpoint.ts';
 
 export interface AddressSettings {
   /** Names that the gateway chooses are below it; lower case. */
@@ -85,7 +85,7 @@ export function placeOf({ proto, host, port, internal }: Pick<LiveEndpoint, 'pro
 export const tcpPlace = (port: number) => `tcp ${port}`;
 export const namePlace = (port: 'http' | 'tls', name: string) => `${port} ${name}`;
 /** The name in a {@link namePlace}. */
-export const nameAt = (place: string) => place.slice(place.indexOf(' ') + 1);
+export const nameOfPlace = (place: string) => place.slice(place.indexOf(' ') + 1);
 
 export function bindingOf({ protocol, host, port }: EndpointAddress): Binding {
   return protocol === 'tcp' ? { kind: 'address', address: `${host}:${port}` } : { kind: 'hostname', hostname: host };

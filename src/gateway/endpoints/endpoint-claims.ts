@@ -1,9 +1,9 @@
 import { RpcError } from '../../agent-protocol/rpc.ts';
 import { isWithin, type PortRange } from '../../lib/network/port-range.ts';
-import type { EndpointAddress, OnlineEndpoint } from './endpoint.ts';
 import { type AddressSettings, bindingOf, randomEndpointName, urlOf, type WantedAddress } from './endpoint-address.ts';
 import { type EndpointOwner, haveOneOwner, newestOfLargestShare } from './endpoint-owner.ts';
 import type { EndpointRegistry } from './endpoint-registry.ts';
+import type { EndpointAddress, OnlineEndpoint } from './online-endpoint.ts';
 import { NO_TCP_PORT, type PortLease, type TcpPortAllocator } from './tcp-port-allocator.ts';
 
 /** An address that was free or can be shared; a tcp address comes with its open port. */

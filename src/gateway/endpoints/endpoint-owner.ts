@@ -1,7 +1,7 @@
 import type { PortRange } from '../../lib/network/port-range.ts';
 import type { Binding } from '../../management/resources/acl-rule.ts';
 
-export interface Credential {
+export interface OwnerCredential {
   /** `cr_…` */
   readonly id: string;
   /** `bot_…`, or null when it has no owner. */
@@ -25,7 +25,7 @@ export interface Credential {
 export interface EndpointOwner {
   /** `ts_…`; further connections of the same agent have the same. */
   readonly id: string;
-  readonly credential: Credential;
+  readonly credential: OwnerCredential;
   readonly online: boolean;
   /** Probes the agent; resolves to false when it does not answer within a second. */
   isAlive(): Promise<boolean>;
@@ -35,7 +35,7 @@ export interface EndpointOwner {
   end(reason: Error): void;
 }
 
-type CredentialOwner = Pick<Credential, 'id' | 'ownerId'>;
+type CredentialOwner = Pick<OwnerCredential, 'id' | 'ownerId'>;
 
 /** Whether two authtokens have one owner. An authtoken without an owner shares with itself only. */
 export function haveOneOwner(one: CredentialOwner, other: CredentialOwner): boolean {

@@ -14,7 +14,7 @@ import type { ReplacementThreads } from '../../traffic-policy/replacement-thread
 import { PolicyStates } from '../../traffic-policy/state/policy-state.ts';
 import { type ProcessorTime, ProcessorTimes } from '../../traffic-policy/state/processor-time.ts';
 import { compiledLater } from '../../traffic-policy/steps.ts';
-import type { EndpointProtocol } from './endpoint.ts';
+import type { EndpointProtocol } from './online-endpoint.ts';
 
 /** Policies with warnings that are remembered, so that each is logged once. */
 const MAX_WARNED = 10_000;

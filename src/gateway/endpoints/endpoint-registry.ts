@@ -1,4 +1,7 @@
 import { EventEmitter } from 'node:events';
+import { placeOf } from './endpoint-address.ts';
+import { haveOneOwner } from './endpoint-owner.ts';
+import { type Absence, LostAddresses } from './lost-addresses.ts';
 import {
   demandsHandshake,
   type EndpointAddress,
@@ -11,10 +14,7 @@ import {
   type LostAddress,
   matchesSelector,
   type OnlineEndpoint,
-} from './endpoint.ts';
-import { placeOf } from './endpoint-address.ts';
-import { haveOneOwner } from './endpoint-owner.ts';
-import { type Absence, LostAddresses } from './lost-addresses.ts';
+} from './online-endpoint.ts';
 
 /** Members that take turns; the one that has waited longest is next. */
 class RoundRobin<T> {

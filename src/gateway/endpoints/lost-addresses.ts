@@ -1,8 +1,8 @@
 import { EventEmitter } from 'node:events';
 import { BoundedMap } from '../../lib/bounded-map.ts';
 import { coveringNames } from './domain-names.ts';
-import type { ExpectedAgents, LostAddress } from './endpoint.ts';
 import { namePlace } from './endpoint-address.ts';
+import type { ExpectedAgents, LostAddress } from './online-endpoint.ts';
 
 /** How long an agent is expected back, in milliseconds: they need some seconds when all have lost their gateway at once. */
 const LOST_MS = 10_000;

@@ -3,8 +3,8 @@ import { z } from 'zod';
 import { hasErrno, messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { Repeats } from '../../lib/log/repeats.ts';
-import type { OnlineEndpoint } from './endpoint.ts';
 import { type EndpointRegistry, lostAddressOf } from './endpoint-registry.ts';
+import type { OnlineEndpoint } from './online-endpoint.ts';
 
 const Line = z.strictObject({ place: z.string(), credentialId: z.string(), needsHandshake: z.boolean() });
 type Line = z.output<typeof Line>;

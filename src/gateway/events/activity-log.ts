@@ -7,8 +7,8 @@ import { clientNetwork, withoutMapping } from '../../lib/network/ip-address.ts';
 import { shortText } from '../../lib/short-text.ts';
 import { type BucketRate, TokenBucket, TokenBuckets } from '../../lib/time/token-bucket.ts';
 import type { SignInEnd } from '../../traffic-policy/ports.ts';
-import type { OnlineEndpoint } from '../endpoints/endpoint.ts';
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
+import type { OnlineEndpoint } from '../endpoints/online-endpoint.ts';
 import { ACTIVITY, type Activity, type ActivityType, ALL_TYPES } from '../store/events.ts';
 import { type Store, timestamp } from '../store/store.ts';
 

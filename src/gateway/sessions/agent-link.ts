@@ -6,14 +6,14 @@ import { AuthRequest, LinkRequest, parseMessage, StreamType, streamPrefix } from
 import { type RpcAnswer, RpcError, type RpcRequest, RpcResponder, TypedStream } from '../../agent-protocol/rpc.ts';
 import { clientNetwork } from '../../lib/network/ip-address.ts';
 import { type PendingConnection, PendingStage } from '../../lib/network/pending-connections.ts';
-import type { Credential } from '../endpoints/endpoint-owner.ts';
+import type { OwnerCredential } from '../endpoints/endpoint-owner.ts';
 import { agentInfo } from './agent-info.ts';
 import { AgentSession, GATEWAY, type SessionContext, type SessionLink, type SessionOptions } from './agent-session.ts';
 import { SilenceWatch, watchHeartbeats } from './heartbeat-timeout.ts';
 
 export interface AgentAccess {
   /** @throws {RpcError} when the authtoken is unknown, revoked or missing, or the agent's address is not allowed */
-  authenticate(authtoken: string, remoteAddress: string): Promise<Credential>;
+  authenticate(authtoken: string, remoteAddress: string): Promise<OwnerCredential>;
 }
 
 const AUTH_DEADLINE_MS = 10_000;

@@ -10,6 +10,9 @@ import type { AccessWay } from '../../traffic-policy/access.ts';
 import type { PolicyFrame } from '../../traffic-policy/compile-rules.ts';
 import type { CompiledPolicy } from '../../traffic-policy/engine.ts';
 import type { TlsTermination } from '../../traffic-policy/policy-subjects.ts';
+import { bindingOf } from '../endpoints/endpoint-address.ts';
+import type { EndpointOwner } from '../endpoints/endpoint-owner.ts';
+import type { LiveEndpoint } from '../endpoints/live-view.ts';
 import {
   type AgentUpstream,
   type ClientInfo,
@@ -20,10 +23,7 @@ import {
   type LabeledUpstream,
   type Labels,
   type OnlineEndpoint,
-} from '../endpoints/endpoint.ts';
-import { bindingOf } from '../endpoints/endpoint-address.ts';
-import type { EndpointOwner } from '../endpoints/endpoint-owner.ts';
-import type { LiveEndpoint } from '../endpoints/live-view.ts';
+} from '../endpoints/online-endpoint.ts';
 import { type ReportQueue, type ReportReader, RequestFeed } from '../endpoints/request-feed.ts';
 import { timestamp } from '../store/store.ts';
 import type { AgentInfo } from './agent-info.ts';

@@ -16,7 +16,7 @@ import {
 import { type RpcAnswer, RpcError, type RpcFeed, type RpcRequest, RpcResponder } from '../../agent-protocol/rpc.ts';
 import type { MemoryBudget } from '../../lib/memory-budget.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
-import type { Credential } from '../endpoints/endpoint-owner.ts';
+import type { OwnerCredential } from '../endpoints/endpoint-owner.ts';
 import { AgentCommands } from './agent-commands.ts';
 import type { AgentInfo } from './agent-info.ts';
 import type { AgentMemory, GlitchLimits, LoggedSessions, OptionBytes } from './agent-limits.ts';
@@ -93,7 +93,7 @@ type Announced = Omit<AuthRequest['Extra'], 'authtoken'>;
 interface AgentIdentity {
   /** `ts_…`, the protocol's `ClientId`; agents keep it when they reconnect. */
   id: string;
-  credential: Credential;
+  credential: OwnerCredential;
   agent: AgentInfo;
   announced: Announced;
   /** Whether its begin and its end are logged. */
@@ -107,7 +107,7 @@ interface AgentIdentity {
  */
 export class AgentSession implements ListenerOwner {
   readonly id: string;
-  readonly credential: Credential;
+  readonly credential: OwnerCredential;
   readonly agent: AgentInfo;
   readonly address: string;
   readonly gate: StreamGate;

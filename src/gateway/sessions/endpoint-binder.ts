@@ -11,18 +11,18 @@ import { type CompiledPolicy, PolicyRefused } from '../../traffic-policy/engine.
 import type { GatewayContext } from '../context/gateway-context.ts';
 import { isOfOptions } from '../endpoint-options/client-options.ts';
 import { clientOptionsText, demandsOf, type EndpointDemands } from '../endpoint-options/endpoint-options.ts';
-import type { EndpointAddress, OnlineEndpoint } from '../endpoints/endpoint.ts';
 import { addressOptions, tokenFor, urlOf, type WantedAddress, wantedAddress } from '../endpoints/endpoint-address.ts';
 import { EndpointClaims } from '../endpoints/endpoint-claims.ts';
 import type { EndpointPolicies, PolicyTarget } from '../endpoints/endpoint-policies.ts';
 import type { LiveEndpoint } from '../endpoints/live-view.ts';
 import type { Absence } from '../endpoints/lost-addresses.ts';
+import type { EndpointAddress, OnlineEndpoint } from '../endpoints/online-endpoint.ts';
 import type { PortLease, TcpPortAllocator } from '../endpoints/tcp-port-allocator.ts';
 import { BoundEndpoint, LabeledTunnel, type ListenerOwner } from './agent-listener.ts';
 import { OWN_CERTIFICATE, terminationOf } from './tls-termination.ts';
 
 /** Has addresses leased from other gateways of a cluster. */
-export interface AddressLeases {
+export interface AddressLeasing {
   /**
    * The endpoint then has to go online, or not to; `settle` says that this is decided.
    * @throws {RpcError} when another gateway has its address
@@ -55,7 +55,7 @@ export class EndpointBinder {
     private readonly own: {
       policies: EndpointPolicies;
       tcpPorts: TcpPortAllocator | null;
-      leases: AddressLeases | null;
+      leases: AddressLeasing | null;
       /** Called with each policy that an endpoint has got under a name that its agent asked for; `source`: all that decides about clients. */
       onPolicy?: (endpoint: BoundEndpoint, source: string) => void;
     },

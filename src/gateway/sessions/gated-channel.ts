@@ -3,7 +3,7 @@ import type { Channel, ChannelReceiver } from '../../agent-protocol/channel.ts';
 import type { Connection } from '../../agent-protocol/connection.ts';
 import { ClientShares } from '../../lib/network/client-shares.ts';
 import { turnTime } from '../../lib/time/loop-turn.ts';
-import { EndpointTraffic } from '../endpoints/endpoint.ts';
+import { EndpointTraffic } from '../endpoints/online-endpoint.ts';
 
 /** Progress of a stream: queued here, sent, header credited by the agent, reacted to by the agent. */
 type Stage = 'waiting' | 'offered' | 'accepted' | 'answered';

@@ -16,7 +16,7 @@ import { newestOfLargestShare } from '../endpoints/endpoint-owner.ts';
 import { AGENT_LIMITS, AgentMemory, GlitchLimits, LoggedSessions, OptionBytes } from './agent-limits.ts';
 import { AgentLink, type LinkOptions, type SessionDirectory } from './agent-link.ts';
 import type { AgentSession, SessionContext, SessionNode } from './agent-session.ts';
-import type { AddressLeases } from './endpoint-binder.ts';
+import type { AddressLeasing } from './endpoint-binder.ts';
 import { RefusalLog } from './refusal-log.ts';
 import { RequestTurns } from './request-turns.ts';
 
@@ -78,7 +78,7 @@ export class SessionServer
     private readonly own: Pick<LinkOptions, 'access' | 'binder'> & {
       /** Issues the certificate that agents see; called again at `renewAt`, in Unix milliseconds. */
       issueCertificate(): Promise<{ cert: string; key: string; renewAt: number }>;
-      leases: Pick<AddressLeases, 'isIdOfOther'> | null;
+      leases: Pick<AddressLeasing, 'isIdOfOther'> | null;
       node: SessionNode | null;
       /** Omitted: a share of the machine's memory. */
       memory?: AgentMemory;

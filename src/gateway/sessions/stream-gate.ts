@@ -1,7 +1,7 @@
 import type { Connection } from '../../agent-protocol/connection.ts';
 import { clientNetwork } from '../../lib/network/ip-address.ts';
 import { turnTime } from '../../lib/time/loop-turn.ts';
-import { StreamsExhausted } from '../endpoints/endpoint.ts';
+import { StreamsExhausted } from '../endpoints/online-endpoint.ts';
 import { AGENT_LIMITS } from './agent-limits.ts';
 import { GatedChannel, type GatedChannelObserver, type Lane } from './gated-channel.ts';
 

@@ -3,7 +3,7 @@ import { RpcError } from '../../agent-protocol/rpc.ts';
 import { messageOf } from '../../lib/errors.ts';
 import { readKeyPair } from '../../lib/network/usual-keys.ts';
 import type { TlsTermination } from '../../traffic-policy/policy-subjects.ts';
-import { EDGE_TERMINATION, type EndpointAddress } from '../endpoints/endpoint.ts';
+import { EDGE_TERMINATION, type EndpointAddress } from '../endpoints/online-endpoint.ts';
 
 /**
  * The `TLSTermination` of an endpoint that terminates TLS with the gateway's certificate. Without it an SDK takes the

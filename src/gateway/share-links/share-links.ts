@@ -10,7 +10,7 @@ import { type RateLimit, RequestRate } from '../../lib/time/token-bucket.ts';
 import { credentials } from '../../management/resources/credential.ts';
 import { type ShareLinkCreate, shareLinks } from '../../management/resources/share-link.ts';
 import { takesShareLinks } from '../../traffic-policy/access.ts';
-import type { ShareLink, ShareLinksPort } from '../../traffic-policy/ports.ts';
+import type { ShareLinksPort, UsedShareLink } from '../../traffic-policy/ports.ts';
 import { coveringNames } from '../endpoints/domain-names.ts';
 import { type AddressSettings, urlOf } from '../endpoints/endpoint-address.ts';
 import type { LiveEndpoint, LiveView } from '../endpoints/live-view.ts';
@@ -39,7 +39,7 @@ export function createShareLinks(store: LinksStore, log: Log): (payer: string) =
     Date.now,
   );
   const attempts = new RequestRate(ATTEMPTS, () => systemClock.now());
-  const openings = new BoundedMap<string, { at: number; link: Promise<ShareLink | null> }>(MAX_OPENINGS);
+  const openings = new BoundedMap<string, { at: number; link: Promise<UsedShareLink | null> }>(MAX_OPENINGS);
 
   return (payer) => {
     const present = (id: string, host: string): ShareLinkRow | null => {
@@ -56,7 +56,7 @@ export function createShareLinks(store: LinksStore, log: Log): (payer: string) =
       const row = withToken(token, host);
       return row && (row.max_uses === null || row.uses < row.max_uses) ? row : null;
     };
-    const use = async (token: string, host: string, client: string): Promise<ShareLink | null> => {
+    const use = async (token: string, host: string, client: string): Promise<UsedShareLink | null> => {
       const used = await store.database.write(() => {
         const row = usable(token, host);
         if (row !== null) store.shareLinks.update({ ...row, uses: row.uses + 1, last_used_at: store.now() });
@@ -100,7 +100,7 @@ export function ownerOf(payer: string, { credentials: authtokens }: Pick<Store, 
   return payer.startsWith(credentials.idPrefix) ? (authtokens.get(payer)?.owner_id ?? payer) : null;
 }
 
-function shown({ id, expires_at }: ShareLinkRow): ShareLink {
+function shown({ id, expires_at }: ShareLinkRow): UsedShareLink {
   return { id, expiresAt: Date.parse(expires_at) };
 }
 

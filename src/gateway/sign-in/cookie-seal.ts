@@ -1,7 +1,7 @@
 import { createCipheriv, createDecipheriv, createSecretKey, type KeyObject, randomBytes } from 'node:crypto';
 import { BoundedMap } from '../../lib/bounded-map.ts';
 import type { ValueSeal } from '../../traffic-policy/ports.ts';
-import { DAY_MS, MAX_SESSION_MS } from '../../traffic-policy/sign-in/session.ts';
+import { DAY_MS, MAX_SESSION_MS } from '../../traffic-policy/sign-in/sign-in-session.ts';
 
 /** Milliseconds for which a key seals. It opens for as long as a session can last. */
 const PERIOD_MS = 30 * DAY_MS;

@@ -9,7 +9,7 @@ import type {
   IdentityProvider,
   SignInClient,
 } from '../../traffic-policy/sign-in/identity-provider.ts';
-import type { Session } from '../../traffic-policy/sign-in/session.ts';
+import type { Session } from '../../traffic-policy/sign-in/sign-in-session.ts';
 import type { Store } from '../store/store.ts';
 import { CookieSeal } from './cookie-seal.ts';
 import type { recordSignIns } from './recorded-sign-ins.ts';

@@ -31,8 +31,8 @@ import {
   type ExchangeClient,
   type IdentityProvider,
   type OAuthEndpoints,
-  type Person,
   type SignedIn,
+  type SignedInPerson,
   type SignInClient,
   SignInFailed,
   type Tokens,
@@ -244,7 +244,7 @@ class OpenIdClient implements IdentityProvider {
   }
 
   /** @param known whom the answer is about; null when it is somebody new */
-  async #personOf(answer: Answer, known: Person | null, signal: AbortSignal): Promise<Person> {
+  async #personOf(answer: Answer, known: SignedInPerson | null, signal: AbortSignal): Promise<SignedInPerson> {
     const { place } = this.client;
     if (place.oauth !== undefined)
       return place.person(...(await this.#userDocuments(answer.access_token, place.oauth, signal)));
@@ -253,7 +253,7 @@ class OpenIdClient implements IdentityProvider {
     const subject = claims?.sub ?? known?.subject;
     if (subject === undefined) throw new Error('the provider has sent no ID token');
     const isWhole = typeof claims?.email === 'string' && typeof claims.name === 'string';
-    if (!hasUserInfo || (isWhole && known === null)) return claims ? place.person(claims) : (known as Person);
+    if (!hasUserInfo || (isWhole && known === null)) return claims ? place.person(claims) : (known as SignedInPerson);
     const ask = () => fetchUserInfo(this.configuration, answer.access_token, subject);
     const userInfo = await this.#until(signal, ask, asUserInfo(subject)).catch((error: unknown) => {
       // Entra ID refuses tokens for other APIs. The ID token has just said who it is.

@@ -1,5 +1,10 @@
 import { challengeOf } from '../../traffic-policy/sign-in/attempt.ts';
-import type { Attempt, GatewayPeople, Person, SignedIn } from '../../traffic-policy/sign-in/identity-provider.ts';
+import type {
+  Attempt,
+  GatewayPeople,
+  SignedIn,
+  SignedInPerson,
+} from '../../traffic-policy/sign-in/identity-provider.ts';
 import { SignInFailed } from '../../traffic-policy/sign-in/identity-provider.ts';
 import type { PersonRow } from '../store/people.ts';
 import type { Store } from '../store/store.ts';
@@ -161,7 +166,7 @@ export class PeopleProvider implements GatewayPeople {
     throw new SignInFailed(403, 'ERR_NGROK_3151', 'The gateway has ended this session. Sign in again.', '');
   }
 
-  find(subject: string): Person | null {
+  find(subject: string): SignedInPerson | null {
     const row = this.store.people.recent(subject);
     return row && personOf(row);
   }
@@ -191,6 +196,6 @@ function ownerOf({ callback, isForDashboard }: Pick<SignInRequest, 'callback' | 
   return isForDashboard === true ? `dashboard ${callback}` : callback;
 }
 
-function personOf({ id, email, name, groups }: PersonRow): Person {
+function personOf({ id, email, name, groups }: PersonRow): SignedInPerson {
   return { subject: id, email, name, groups };
 }

@@ -31,7 +31,7 @@ export function removePerson(store: Store, id: string, issuer: string): void {
 /** Hours for which a link is valid. */
 export const LINK_HOURS = 72;
 
-export interface PersonLink {
+export interface IssuedPersonLink {
   /** Below the origin of the gateway's page for sign-in. */
   readonly path: string;
   /** RFC 3339. */
@@ -39,7 +39,7 @@ export interface PersonLink {
 }
 
 /** Creates a link that works once, inside a transaction; the earlier ones of the person end. */
-export function issuePersonLink({ personLinks, ids, now }: Store, personId: string): PersonLink {
+export function issuePersonLink({ personLinks, ids, now }: Store, personId: string): IssuedPersonLink {
   personLinks.deleteOf(personId);
   const id = ids.next('plk');
   const { token, secret } = createToken(id);

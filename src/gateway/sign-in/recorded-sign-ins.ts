@@ -2,7 +2,7 @@ import { messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { RequestRate } from '../../lib/time/token-bucket.ts';
 import type { BegunSignIn, SignInPort } from '../../traffic-policy/ports.ts';
-import { MAX_SESSION_MS } from '../../traffic-policy/sign-in/session.ts';
+import { MAX_SESSION_MS } from '../../traffic-policy/sign-in/sign-in-session.ts';
 import { type Store, timestamp } from '../store/store.ts';
 
 /** Sessions that lists show, of all people. */

@@ -20,7 +20,7 @@ const apiKeyColumns = { ...columnsOf(ApiKey.omit({ token: true })), secret_hash:
 export type ApiKeyRow = RowOf<typeof apiKeyColumns>;
 
 /** API keys; only their hashes are stored. */
-export const apiKeys = (database: Database) => new Table(database, 'api_keys', apiKeyColumns);
+export const apiKeysTable = (database: Database) => new Table(database, 'api_keys', apiKeyColumns);
 
 const credentialColumns = { ...columnsOf(Credential.omit({ token: true })), acl: json<string[]>(), secret_hash: blob };
 

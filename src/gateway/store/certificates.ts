@@ -19,7 +19,7 @@ const authorityColumns = {
 export type CertificateAuthorityRow = RowOf<typeof authorityColumns>;
 
 /** CA certificates that TLS edges verify client certificates with. */
-export const certificateAuthorities = (database: Database) =>
+export const certificateAuthoritiesTable = (database: Database) =>
   new Table(database, 'certificate_authorities', authorityColumns);
 
 export interface CertificateFacts extends AuthorityFacts {

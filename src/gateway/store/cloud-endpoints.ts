@@ -1,5 +1,5 @@
-import type { EndpointAddress } from '../endpoints/endpoint.ts';
 import { placeOf } from '../endpoints/endpoint-address.ts';
+import type { EndpointAddress } from '../endpoints/online-endpoint.ts';
 import type { Database } from './sql/database.ts';
 import { annotatedColumns, flag, integer, type RowOf, TouchedTable, text } from './sql/table.ts';
 

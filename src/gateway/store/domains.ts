@@ -2,7 +2,7 @@ import { coveringNames } from '../endpoints/domain-names.ts';
 import type { Database } from './sql/database.ts';
 import { json, nullable, type RowOf, Table, text } from './sql/table.ts';
 
-export interface CertificatePolicy {
+export interface StoredCertificatePolicy {
   authority: string;
   private_key_type: 'rsa' | 'ecdsa';
 }
@@ -31,7 +31,7 @@ const managedColumns = {
   created_at: text,
   domain: text,
   certificate_id: nullable(text),
-  policy: nullable(json<CertificatePolicy>()),
+  policy: nullable(json<StoredCertificatePolicy>()),
   renews_at: nullable(text),
   job: nullable(json<ProvisioningJob>()),
   due_at: nullable(text),

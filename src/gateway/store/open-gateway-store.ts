@@ -7,7 +7,7 @@ import type { Log } from '../../lib/log/log.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
 import { createKey, loadKey, parseKey, SecretsBox } from '../../lib/secrets-box.ts';
 import { noteCopyDamaged, noteOrigin, readOrigin, setCopyAside, setNotedCopyAside } from './shared/copy-files.ts';
-import type { JoinOptions } from './shared/join-shared.ts';
+import type { JoinSharedOptions } from './shared/join-shared.ts';
 import type { SharedWrites } from './shared/shared-writes.ts';
 import { type Database, REPLICA_TABLE } from './sql/database.ts';
 import { DatabaseDamaged, type DatabaseUnwritable, isDamage } from './sql/database-problems.ts';
@@ -103,7 +103,7 @@ async function openOnce(
 async function shareDatabase(
   database: Database,
   url: string | null,
-  options: Omit<JoinOptions, 'url'>,
+  options: Omit<JoinSharedOptions, 'url'>,
 ): Promise<SharedWrites | null> {
   if (url !== null) {
     const { joinShared } = await import('./shared/join-shared.ts');

@@ -15,7 +15,7 @@ export type ShareLinkRow = RowOf<typeof columns>;
 const FORGOTTEN_AT_ONCE = 20;
 
 /** Links that let browsers in at a host; only the hashes of their secrets are stored. */
-export class ShareLinks extends tableOf('share_links', columns) {
+export class ShareLinksTable extends tableOf('share_links', columns) {
   /** @param owner see the column */
   ofOwner(owner: string | null): ShareLinkRow[] {
     return this.where('owner IS ? ORDER BY id DESC', [owner]);

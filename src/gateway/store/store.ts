@@ -6,10 +6,10 @@ import type { SecretsBox } from '../../lib/secrets-box.ts';
 import { RESOURCES, type Resources } from '../../management/operations.ts';
 import type { ReadableResource } from '../../management/resources/resource.ts';
 import type { PortMemory } from '../endpoints/tcp-port-allocator.ts';
-import { apiKeys, BotUsers, Credentials } from './accounts.ts';
+import { apiKeysTable, BotUsers, Credentials } from './accounts.ts';
 import { AuditLog } from './audit-log.ts';
 import { BoundPolicies } from './bound-policies.ts';
-import { certificateAuthorities, TlsCertificates } from './certificates.ts';
+import { certificateAuthoritiesTable, TlsCertificates } from './certificates.ts';
 import { CloudEndpoints } from './cloud-endpoints.ts';
 import { Devices, EnrolmentKeys, SiteNames } from './devices.ts';
 import { OwnDomains, ReservedDomains } from './domains.ts';
@@ -17,13 +17,13 @@ import { ActivityEvents, EventDeliveries, EventDestinations, EventSubscriptions 
 import { IpRestrictions } from './ip-policies.ts';
 import { FamiliarNetworks, Passkeys, People, PersonLinks } from './people.ts';
 import { RefusedEvents } from './refused-events.ts';
-import { ShareLinks } from './share-links.ts';
+import { ShareLinksTable } from './share-links.ts';
 import { ApplicationSessions, ApplicationUsers, EndedSignIns } from './sign-ins.ts';
 import { Database } from './sql/database.ts';
 import { DatabaseUnwritable, isFull } from './sql/database-problems.ts';
 import type { OlderSchema } from './sql/migrations.ts';
 import { type ColumnsOf, columnsOf, Table } from './sql/table.ts';
-import { TlsEdges } from './tls-edges.ts';
+import { TlsEdgesTable } from './tls-edges.ts';
 import { VaultSecrets } from './vaults.ts';
 
 export interface Store extends ReturnType<typeof createTables> {
@@ -91,11 +91,11 @@ function createTables(database: Database, box: SecretsBox) {
   return {
     ...rowTables(database),
     activityEvents: new ActivityEvents(database),
-    apiKeys: apiKeys(database),
+    apiKeys: apiKeysTable(database),
     applicationSessions: new ApplicationSessions(database, applicationUsers),
     applicationUsers,
     botUsers: new BotUsers(database),
-    certificateAuthorities: certificateAuthorities(database),
+    certificateAuthorities: certificateAuthoritiesTable(database),
     cloudEndpoints: new CloudEndpoints(database),
     credentials: new Credentials(database),
     devices: new Devices(database),
@@ -110,9 +110,9 @@ function createTables(database: Database, box: SecretsBox) {
     personLinks: new PersonLinks(database),
     refusedEvents: new RefusedEvents(database),
     reservedDomains: new ReservedDomains(database),
-    shareLinks: new ShareLinks(database),
+    shareLinks: new ShareLinksTable(database),
     tlsCertificates: new TlsCertificates(database, box),
-    tlsEdges: new TlsEdges(database),
+    tlsEdges: new TlsEdgesTable(database),
     vaultSecrets: new VaultSecrets(database, box),
   };
 }

@@ -24,7 +24,7 @@ const edgeColumns = {
 export type TlsEdgeRow = RowOf<typeof edgeColumns>;
 
 /** TLS edges. Their hostports and references are also stored in separate tables with constraints. */
-export class TlsEdges extends TouchedTable<typeof edgeColumns> {
+export class TlsEdgesTable extends TouchedTable<typeof edgeColumns> {
   /** False without any edge. Checked with every bind, because most gateways have none. */
   #mayServe: boolean;
 

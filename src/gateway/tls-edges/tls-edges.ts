@@ -9,8 +9,8 @@ import { findDestination, isAllowed, runConnectPhase } from '../edge/connections
 import { resetConnection } from '../edge/http/error-response.ts';
 import { type HelloClient, meetsClientDemands } from '../edge/tls/handshakes.ts';
 import type { TlsEdgeRoute, TlsEdgeRouter, TlsRouteParts } from '../edge/tls-mux.ts';
-import type { LabeledUpstream, Labels, RefusesClient } from '../endpoints/endpoint.ts';
 import type { EndpointPolicies } from '../endpoints/endpoint-policies.ts';
+import type { LabeledUpstream, Labels, RefusesClient } from '../endpoints/online-endpoint.ts';
 import type { HttpResponseBackendRow, TlsEdgeRow, TunnelGroupBackendRow } from '../store/tls-edges.ts';
 import type { ServedEdge, TlsEdgeIndex } from './edge-index.ts';
 import { FixedResponses } from './fixed-responses.ts';

@@ -45,7 +45,7 @@ export function pathsOf<T extends { path: string; method: string }>(
 }
 
 /** The parameters of a query; none without a schema. */
-export function queryParameters(query: z.ZodType | undefined): JsonObject[] {
+export function describedQuery(query: z.ZodType | undefined): JsonObject[] {
   const { properties = {} } = query ? jsonSchema(query, 'input') : {};
   return Object.entries(properties as Record<string, JsonObject>).map(([name, { description, ...schema }]) => ({
     name,

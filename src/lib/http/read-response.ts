@@ -12,7 +12,7 @@ export class ResponseTooLong extends Error {
 }
 
 /** What the body of a response may take. */
-export interface BodyLimits {
+export interface ResponseLimits {
   readonly maxBytes: number;
   /** Counts the body as it arrives; omitted: nobody does. */
   readonly held?: Reservation;
@@ -24,7 +24,7 @@ export interface BodyLimits {
 export class CollectedBody {
   readonly #blocks = new ByteBlocks();
 
-  constructor(private readonly limits: BodyLimits) {}
+  constructor(private readonly limits: ResponseLimits) {}
 
   /**
    * @throws {ResponseTooLong}
@@ -79,7 +79,7 @@ export interface WholeResponse {
  */
 export function readResponse(
   request: ClientRequest,
-  limits: BodyLimits,
+  limits: ResponseLimits,
   onWork: (ms: number) => void = () => {},
 ): Promise<WholeResponse> {
   let fail: (error: Error) => void = () => {};
@@ -135,7 +135,7 @@ class ResponseReader {
   #interim = 0;
 
   constructor(
-    limits: BodyLimits,
+    limits: ResponseLimits,
     private readonly fail: (error: Error) => void,
   ) {
     this.#body = new CollectedBody(limits);

@@ -5,7 +5,7 @@ import { NOTICE_POLICY, noticePage } from '../../lib/http/notice-page.ts';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
 import type { PolicyRequest } from '../policy-subjects.ts';
-import { SEALING_MS, type ShareLink } from '../ports.ts';
+import { SEALING_MS, type UsedShareLink } from '../ports.ts';
 import { pathOf } from '../scope/url-parts.ts';
 import { type Cookies, SHARE, setCookie, shareCookies } from '../sign-in/sign-in-cookies.ts';
 import { type PolicyAnswer, type PolicyError, type PreparedAction, policyError, type RequestResult } from '../steps.ts';
@@ -94,7 +94,7 @@ async function entrance(
 }
 
 /** Chat programs and scanners visit links; only the button of this page opens one. */
-function openingPage(request: PolicyRequest, host: string, { expiresAt }: ShareLink): PolicyAnswer {
+function openingPage(request: PolicyRequest, host: string, { expiresAt }: UsedShareLink): PolicyAnswer {
   const until = `${new Date(expiresAt).toISOString().slice(0, 16).replace('T', ' ')} UTC`;
   const text = `Somebody has shared ${host} with you. This browser can use it until ${until}.`;
   const browser = browserOf(request.ownCookies) || randomBytes(16).toString('base64url');
@@ -118,7 +118,7 @@ async function opened(
   if (refusal !== undefined) return refusal;
   if (!TOKEN.test(token)) return NO_SUCH_LINK;
   const browser = browserOf(request.ownCookies);
-  let link: ShareLink | null;
+  let link: UsedShareLink | null;
   try {
     link = await shareLinks.open(token, host, browser, request.connection.clientIp);
   } catch (error) {
@@ -141,7 +141,7 @@ function tooMany({ connection }: PolicyRequest, { ports }: ActionContext): Polic
 }
 
 /** The link that lets this browser in; null when none does. */
-function openLink(request: PolicyRequest, context: ActionContext): ShareLink | null {
+function openLink(request: PolicyRequest, context: ActionContext): UsedShareLink | null {
   if (request.ownCookies.size === 0) return null;
   const host = hostOf(request);
   const { shareLinks } = context.ports;

@@ -2,8 +2,8 @@ import type { z } from 'zod';
 import { ADMISSION_LISTS, admissionBy, admits } from '../access.ts';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
-import { DAY_MS } from '../sign-in/session.ts';
 import { SignInGate } from '../sign-in/sign-in-gate.ts';
+import { DAY_MS } from '../sign-in/sign-in-session.ts';
 import type { PreparedAction } from '../steps.ts';
 import { gateAction, IdleTime, SignInConfig } from './openid-connect.ts';
 

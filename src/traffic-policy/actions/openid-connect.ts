@@ -4,8 +4,8 @@ import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
 import type { ProviderPlace } from '../sign-in/identity-provider.ts';
 import { personOf } from '../sign-in/provider-presets.ts';
-import { DAY_MS, MAX_SESSION_MS } from '../sign-in/session.ts';
 import { SignInGate } from '../sign-in/sign-in-gate.ts';
+import { DAY_MS, MAX_SESSION_MS } from '../sign-in/sign-in-session.ts';
 import type { PreparedAction } from '../steps.ts';
 
 const SECOND_MS = 1000;

@@ -1,5 +1,5 @@
 /** Who a provider says somebody is. */
-export interface Person {
+export interface SignedInPerson {
   /** The provider's identifier, which never changes. */
   readonly subject: string;
   /** Empty when the provider tells none, or one that it has not verified. */
@@ -16,7 +16,7 @@ export interface Tokens {
   readonly refresh: string;
 }
 
-export interface SignedIn extends Person {
+export interface SignedIn extends SignedInPerson {
   readonly tokens: Tokens;
   /**
    * When the gateway has signed its own person in, in milliseconds since 1970: after all sign-ins that were ended before. Another
@@ -34,7 +34,7 @@ export interface ProviderPlace {
   /** The provider itself, if it is the gateway. */
   readonly people?: GatewayPeople | undefined;
   /** Reads the claims of OpenID Connect, or the documents of {@link OAuthEndpoints.userUrls} in their order. */
-  person(...documents: readonly unknown[]): Person;
+  person(...documents: readonly unknown[]): SignedInPerson;
 }
 
 export interface OAuthEndpoints {
@@ -88,7 +88,7 @@ export interface GatewayPeople extends IdentityProvider {
   /** What their subjects belong to. */
   readonly issuer: string;
   /** Who somebody is now, from memory; null: nobody any more. */
-  find(subject: string): Person | null;
+  find(subject: string): SignedInPerson | null;
   /** The page at which they sign in and out, for a browser that is at another host of the gateway. */
   pageFor(origin: string): string;
 }

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import type { Person, ProviderPlace } from './identity-provider.ts';
+import type { ProviderPlace, SignedInPerson } from './identity-provider.ts';
 
 export interface ProviderPreset {
   readonly place: ProviderPlace;
@@ -114,7 +114,7 @@ const TwitchUser = z.looseObject({ id: z.string(), email: text, display_name: te
 const TwitchUsers = z.looseObject({ data: z.tuple([TwitchUser], z.unknown()) });
 
 /** @param subject the member that identifies a user */
-function userOf(user: unknown, subject: string): Person {
+function userOf(user: unknown, subject: string): SignedInPerson {
   const { email, name, ...rest } = z.looseObject({ email: text, name: text }).parse(user);
   return { subject: z.string().parse(rest[subject]), email, name };
 }
@@ -134,7 +134,7 @@ const Claims = z.looseObject({
  * Reads the claims of OpenID Connect. An email that the provider calls unverified is left out: anyone who registers there
  * could claim it, and policies decide by it.
  */
-export function personOf(claims: unknown): Person {
+export function personOf(claims: unknown): SignedInPerson {
   const { sub, email, email_verified: said, name, preferred_username: username } = Claims.parse(claims);
   const isVerified = VERIFIED.has((typeof said === 'string' ? said.toLowerCase() : said) ?? true);
   return { subject: sub, email: isVerified ? email : '', name: name ?? username };

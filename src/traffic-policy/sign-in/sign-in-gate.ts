@@ -15,9 +15,8 @@ import {
   type RequestResult,
 } from '../steps.ts';
 import { ATTEMPT_MS, beginAttempt, challengeOf, returnedAttempt } from './attempt.ts';
-import { type IdentityProvider, type Person, type SignedIn, SignInFailed } from './identity-provider.ts';
+import { type IdentityProvider, type SignedIn, type SignedInPerson, SignInFailed } from './identity-provider.ts';
 import { GOOGLE } from './provider-presets.ts';
-import { DAY_MS, endOf, isUseDue, type Session, type SessionTimes } from './session.ts';
 import {
   forgetAttempt,
   forgetSessionCookie,
@@ -26,6 +25,7 @@ import {
   keepSessionCookie,
   sessionCookieIn,
 } from './sign-in-cookies.ts';
+import { DAY_MS, endOf, isUseDue, type Session, type SessionTimes } from './sign-in-session.ts';
 import {
   resultOf,
   type SessionEvent,
@@ -84,7 +84,7 @@ export class SignInGate {
       readonly renewMs: number | null;
       readonly allowsPreflight: boolean;
       /** Whom of the people that the provider signs in the endpoint lets in; left out: all. */
-      readonly admits?: (person: Person) => boolean;
+      readonly admits?: (person: SignedInPerson) => boolean;
     },
     private readonly context: ActionContext,
   ) {
@@ -138,7 +138,7 @@ export class SignInGate {
   }
 
   /** Tells somebody who has signed in that they may not come in, and leads to another sign-in. */
-  #notAdmitted({ email, name }: Person, { method, clientTarget }: PolicyRequest): NotAdmitted {
+  #notAdmitted({ email, name }: SignedInPerson, { method, clientTarget }: PolicyRequest): NotAdmitted {
     const { authId } = this.options;
     const query = new URLSearchParams({
       ...(authId !== '' && { auth_id: authId }),

@@ -6,8 +6,8 @@ import type { PolicyScope } from '../policy-subjects.ts';
 import type { Template } from '../templates.ts';
 import { UsedStates } from './attempt.ts';
 import type { ProviderPlace, SignedIn, SignInClient } from './identity-provider.ts';
-import { endOf, type Session, type SessionTimes } from './session.ts';
 import { type CookieNames, cookieNames } from './sign-in-cookies.ts';
+import { endOf, type Session, type SessionTimes } from './sign-in-session.ts';
 
 /** Hosts of a wildcard endpoint that are remembered, each with its client. */
 const MAX_SITES = 50;

@@ -3,6 +3,7 @@ import { gunzipSync } from 'node:zlib';
 import { messageOf } from '../../lib/errors.ts';
 import { publicKeyProblem } from '../../lib/network/usual-keys.ts';
 import {
+  asMembers,
   FORM,
   fieldsOf,
   formParameters,
@@ -12,7 +13,6 @@ import {
   isRecent,
   isSameText,
   jsonMembers,
-  membersOf,
   NO_SIGNATURE,
   scalarText,
   signedBy,
@@ -153,7 +153,7 @@ export const mailgun: Verify = (webhook) => {
   const fields =
     webhook.contentType === FORM
       ? Object.fromEntries(formParameters(webhook) ?? [])
-      : membersOf(jsonMembers(webhook.body).signature);
+      : asMembers(jsonMembers(webhook.body).signature);
   const { timestamp, token: nonce, signature } = fields;
   if (typeof nonce !== 'string' || typeof signature !== 'string') return NO_SIGNATURE;
   const time = scalarText(timestamp);
@@ -283,7 +283,7 @@ export const zoom: Verify = async (webhook) => {
   const problem = await zoomSignature(webhook);
   if (problem !== null) return problem;
   const { event, payload } = jsonMembers(webhook.body);
-  const { plainToken } = membersOf(payload);
+  const { plainToken } = asMembers(payload);
   if (event !== 'endpoint.url_validation' || typeof plainToken !== 'string') return null;
   const encryptedToken = hmac('sha256', webhook.secret, plainToken).toString('hex');
   return { contentType: 'application/json', body: JSON.stringify({ plainToken, encryptedToken }) };

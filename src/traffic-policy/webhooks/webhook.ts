@@ -84,13 +84,13 @@ const MAX_JSON = 128 * 1024;
 export function jsonMembers(body: Buffer): Record<string, unknown> {
   if (body.length > MAX_JSON) return {};
   try {
-    return membersOf(JSON.parse(body.toString()));
+    return asMembers(JSON.parse(body.toString()));
   } catch {
     return {}; // not JSON
   }
 }
 
-export function membersOf(value: unknown): Record<string, unknown> {
+export function asMembers(value: unknown): Record<string, unknown> {
   return typeof value === 'object' && value !== null ? { ...value } : {};
 }
 

@@ -7,14 +7,14 @@ import { AccountMenu, EndedGate, Gate, PageHead, SignInForm, StaleNotice } from 
 import { PulseIcon } from '../ui/icons.tsx';
 import { Notice } from '../ui/notice.tsx';
 import { goHome, linkTo, route, useTitle } from '../ui/router.ts';
-import { Doctor } from './doctor.tsx';
-import type { InspectorProps } from './inspector/inspector.tsx';
+import { Doctor } from './doctor-view.tsx';
+import type { InspectorProps } from './inspector/inspector-view.tsx';
 import { LogSection } from './log-section.tsx';
 import { type DeviceModel, openModel, session } from './model.ts';
 import { StartTunnel } from './start-tunnel.tsx';
 import { StateCard } from './state-card.tsx';
+import { TunnelCards } from './tunnel-cards.tsx';
 import { TunnelDialogs } from './tunnel-dialogs.tsx';
-import { TunnelList } from './tunnel-list.tsx';
 import '../ui/theme.css';
 import '../ui/components.css';
 import '../ui/frame.css';
@@ -116,7 +116,7 @@ function Device(): JSX.Element {
         ) : (
           <>
             <StateCard model={model} status={status} />
-            <TunnelList tunnels={model.tunnels.value} />
+            <TunnelCards tunnels={model.tunnels.value} />
             <LogSection lines={model.log.value} />
             <footer class="foot">version {status.version}</footer>
           </>
@@ -146,9 +146,9 @@ type Component = (props: InspectorProps) => JSX.Element;
 
 /** The traffic inspector, loaded when it is opened. */
 function LazyInspector(props: InspectorProps): JSX.Element {
-  const loaded = useSignal<{ Inspector: Component } | 'failed' | null>(null);
+  const loaded = useSignal<{ InspectorView: Component } | 'failed' | null>(null);
   useEffect(() => {
-    import('./inspector/inspector.tsx').then(
+    import('./inspector/inspector-view.tsx').then(
       (module) => {
         loaded.value = module;
       },
@@ -167,8 +167,8 @@ function LazyInspector(props: InspectorProps): JSX.Element {
       </Notice>
     );
   }
-  const { Inspector } = loaded.value;
-  return <Inspector {...props} />;
+  const { InspectorView } = loaded.value;
+  return <InspectorView {...props} />;
 }
 
 const root = document.getElementById('page');

@@ -2,7 +2,7 @@ import { type ReadonlySignal, signal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useId, useRef } from 'preact/hooks';
 import type { PolicyTextAnswer, PolicyTextProblem } from '../../agent/api/page/page-routes.ts';
-import type { AccessRequest } from '../ui/access.tsx';
+import type { WantedAccess } from '../ui/access-form.tsx';
 import { type ApiProblem, call } from '../ui/api.ts';
 import { Choice } from '../ui/field.tsx';
 
@@ -229,7 +229,7 @@ export class PolicyDraft {
    *
    * @returns the password in it, if a new one is; undefined when the text cannot be read
    */
-  async admit(access: AccessRequest): Promise<string | null | undefined> {
+  async admit(access: WantedAccess): Promise<string | null | undefined> {
     const { text, password } = await this.#ask({ format: this.#format.value, access });
     if (text === null) return undefined;
     this.#text.value = text;
@@ -266,7 +266,7 @@ export class PolicyDraft {
   }
 
   async #ask(
-    more: { format?: Format; details?: Record<string, string>; access?: AccessRequest } = {},
+    more: { format?: Format; details?: Record<string, string>; access?: WantedAccess } = {},
   ): Promise<PolicyTextAnswer> {
     window.clearTimeout(this.#timer);
     const request = ++this.#request;

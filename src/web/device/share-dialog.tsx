@@ -1,9 +1,9 @@
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
-import type { ShareLink } from '../../agent/api/operations.ts';
+import type { TunnelShareLink } from '../../agent/api/agent-operations.ts';
 import type { FeedTunnel } from '../../agent/api/page/page-routes.ts';
-import { takesLinks } from '../ui/access.tsx';
+import { takesLinks } from '../ui/access-form.tsx';
 import { call } from '../ui/api.ts';
 import { Button, CopyButton } from '../ui/button.tsx';
 import { Dialog, focusHeading } from '../ui/dialog.tsx';
@@ -25,11 +25,11 @@ const LIVES = [
 
 /** Makes share links to a tunnel, and lists and revokes them. */
 export function ShareDialog({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
-  const links = useSignal<readonly ShareLink[] | null>(null);
-  const made = useSignal<ShareLink | null>(null);
+  const links = useSignal<readonly TunnelShareLink[] | null>(null);
+  const made = useSignal<TunnelShareLink | null>(null);
   const loading = useSubmission();
   const load = async () => {
-    const all = await call<ShareLink[]>('GET', '/share_links');
+    const all = await call<TunnelShareLink[]>('GET', '/share_links');
     links.value = all.filter(({ url }) => url === tunnel.url);
   };
   const forget = (id: string) => {
@@ -60,7 +60,7 @@ export function ShareDialog({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
   );
 }
 
-function ShareForm({ tunnel, onMade }: { tunnel: FeedTunnel; onMade: (link: ShareLink) => void }): JSX.Element {
+function ShareForm({ tunnel, onMade }: { tunnel: FeedTunnel; onMade: (link: TunnelShareLink) => void }): JSX.Element {
   const life = useSignal<(typeof LIVES)[number]['value']>(LIVES[1].value);
   const browsers = useSignal<'one' | 'any'>('one');
   const description = useSignal('');
@@ -73,7 +73,7 @@ function ShareForm({ tunnel, onMade }: { tunnel: FeedTunnel; onMade: (link: Shar
       ...(description.value.trim() !== '' && { description: description.value.trim() }),
       protect: !isReady,
     };
-    onMade(await call<ShareLink>('POST', `/tunnels/${encodeURIComponent(tunnel.url)}/share_links`, body));
+    onMade(await call<TunnelShareLink>('POST', `/tunnels/${encodeURIComponent(tunnel.url)}/share_links`, body));
   };
   return (
     <form onSubmit={onSubmit(make)} noValidate>
@@ -122,7 +122,7 @@ function MadeDialog({ name, link }: { name: string; link: string }): JSX.Element
   );
 }
 
-function PresentLink({ link, onRevoked }: { link: ShareLink; onRevoked: () => void }): JSX.Element {
+function PresentLink({ link, onRevoked }: { link: TunnelShareLink; onRevoked: () => void }): JSX.Element {
   const { id, description, uses, max_uses: max, expires_at } = link;
   const { busy, problem, run } = useSubmission();
   const left = new Date(expires_at).getTime() - present.value;

@@ -1,7 +1,7 @@
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import type { CreatedTunnel } from '../../agent/api/operations.ts';
+import type { CreatedTunnel } from '../../agent/api/agent-operations.ts';
 import type { PageSuggestions } from '../../agent/api/page/page-routes.ts';
 import { call } from '../ui/api.ts';
 import { Button } from '../ui/button.tsx';

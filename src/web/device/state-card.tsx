@@ -2,10 +2,10 @@ import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
 import type { FeedSnapshot } from '../../agent/api/page/page-routes.ts';
-import { Address } from '../ui/address.tsx';
+import { AddressView } from '../ui/address.tsx';
 import { CopyButton } from '../ui/button.tsx';
 import { spanSince } from '../ui/time-span.ts';
-import { type Finding, runDoctor } from './doctor.tsx';
+import { type FindingView, runDoctor } from './doctor-view.tsx';
 import type { DeviceModel } from './model.ts';
 import { verdictOn } from './verdict.ts';
 
@@ -53,7 +53,7 @@ export function StateCard({ model, status }: { model: DeviceModel; status: FeedS
       {own && (
         <div class="with-action">
           <span class="hint">Own domain</span>
-          <Address url={own.url} />
+          <AddressView url={own.url} />
           <CopyButton text={own.url} what="Own domain" />
         </div>
       )}
@@ -84,7 +84,7 @@ const MAX_SHOWN = 3;
  * @param known what the page says already
  */
 function Remedy({ known }: { known: string | null }): JSX.Element | null {
-  const findings = useSignal<readonly Finding[] | null>(null);
+  const findings = useSignal<readonly FindingView[] | null>(null);
   useEffect(() => {
     const timer = window.setTimeout(() => {
       void runDoctor().then(

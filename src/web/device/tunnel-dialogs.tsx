@@ -1,9 +1,9 @@
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
-import type { TunnelDetail } from '../../agent/api/operations.ts';
+import type { TunnelDetail } from '../../agent/api/agent-operations.ts';
 import type { FeedTunnel, PageSuggestions } from '../../agent/api/page/page-routes.ts';
-import { AccessForm } from '../ui/access.tsx';
+import { AccessForm } from '../ui/access-form.tsx';
 import { call } from '../ui/api.ts';
 import { Button } from '../ui/button.tsx';
 import { Dialog } from '../ui/dialog.tsx';

@@ -1,7 +1,7 @@
 import { type Signal, signal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useLayoutEffect, useRef } from 'preact/hooks';
-import type { TunnelDetail } from '../../agent/api/operations.ts';
+import type { TunnelDetail } from '../../agent/api/agent-operations.ts';
 import { NumberField, SelectField, setter, TextField } from '../ui/field.tsx';
 
 const MOST_CONNECTIONS = 1000;

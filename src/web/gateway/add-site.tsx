@@ -13,9 +13,9 @@ import { DnsRecords } from './dns-records.tsx';
 import { type FormField, FormFieldInput, type FormValues, placedIn, type ShownOnce } from './form.tsx';
 import { PagedList } from './paged-list.ts';
 import { pageTitle } from './section.ts';
-import { AGENTS_ADDRESS, agentsSection } from './sections/agents.tsx';
-import { devicesSection, INVITE_FIELDS, INVITE_VALUES, inviteBody, joinCommand } from './sections/devices.tsx';
-import { CERTIFICATE_POLICY, domainsSection } from './sections/domains.tsx';
+import { AGENTS_ADDRESS, agentsSection } from './sections/agents-section.tsx';
+import { devicesSection, INVITE_FIELDS, INVITE_VALUES, inviteBody, joinCommand } from './sections/devices-section.tsx';
+import { CERTIFICATE_POLICY, domainsSection } from './sections/domains-section.tsx';
 import { api, type News } from './session.ts';
 
 const VIEW = 'add-site';

@@ -4,13 +4,13 @@ import { ButtonLink } from '../ui/button.tsx';
 import { Badge } from '../ui/notice.tsx';
 import { linkTo } from '../ui/router.ts';
 import { confirmed, edited } from './action-dialogs.tsx';
-import { type FormField, type FormValues, filled, linesOf } from './form.tsx';
+import { type FormField, type FormValues, filled, textLines } from './form.tsx';
 import { ItemLink } from './item-link.tsx';
 import { loadOptions } from './paged-list.ts';
 import type { Action } from './section.ts';
-import { responsesSection, tunnelGroupsSection } from './sections/backends.tsx';
-import { authoritiesSection } from './sections/certificates.tsx';
-import { ipPoliciesSection } from './sections/ip-policies.tsx';
+import { responsesSection, tunnelGroupsSection } from './sections/backends-section.tsx';
+import { authoritiesSection } from './sections/certificates-section.tsx';
+import { ipPoliciesSection } from './sections/ip-policies-section.tsx';
 import { api } from './session.ts';
 
 const ANY_VERSION = 'Default (1.2)';
@@ -75,7 +75,7 @@ const IP_RESTRICTION: Module<'ip_restriction'> = {
     },
   ],
   values: ({ ip_policies }) => ({ ids: ip_policies.map(({ id }) => id).join('\n') }),
-  body: ({ ids }) => ({ ip_policy_ids: linesOf(ids) }),
+  body: ({ ids }) => ({ ip_policy_ids: textLines(ids) }),
   show: ({ ip_policies }) => <Links of={ip_policies} />,
 };
 
@@ -97,7 +97,7 @@ const MUTUAL_TLS: Module<'mutual_tls'> = {
     },
   ],
   values: ({ certificate_authorities }) => ({ ids: certificate_authorities.map(({ id }) => id).join('\n') }),
-  body: ({ ids }) => ({ certificate_authority_ids: linesOf(ids) }),
+  body: ({ ids }) => ({ certificate_authority_ids: textLines(ids) }),
   show: ({ certificate_authorities }) => <Links of={certificate_authorities} />,
 };
 
@@ -214,7 +214,7 @@ export function moduleActions(edge: TlsEdge): Action[] {
 }
 
 /** The modules of an edge, with what each does. */
-export function EdgeModules({ edge }: { edge: TlsEdge }): JSX.Element {
+export function EdgeModuleList({ edge }: { edge: TlsEdge }): JSX.Element {
   return (
     <section class="part" aria-labelledby="modules">
       <h3 id="modules">Modules</h3>

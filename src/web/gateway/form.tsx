@@ -78,13 +78,13 @@ export function placedIn(fields: readonly FormField[], values: FormValues, probl
   const { name, kind } = field;
   // Which of several lines it is.
   const line =
-    element === undefined || kind !== 'lines' ? undefined : (linesOf(values[name])[Number(element)] ?? element);
+    element === undefined || kind !== 'lines' ? undefined : (textLines(values[name])[Number(element)] ?? element);
   const said = line === undefined ? text : `${line}: ${text}`;
   return new ApiProblem(problem.status, problem.code, `${name}: ${said}`, { [name]: said });
 }
 
 /** The lines of a text that are not empty. */
-export function linesOf(text = ''): string[] {
+export function textLines(text = ''): string[] {
   return text
     .split('\n')
     .map((line) => line.trim())
@@ -99,7 +99,7 @@ export function filled(values: Readonly<Record<string, string | undefined>>): Re
 
 /** `name=value` and `name: value` lines as an object. A line without the separator may have the other one. */
 export function pairsOf(text = '', separator: '=' | ':' = '='): Record<string, string> {
-  const pairs = linesOf(text).map((line) => {
+  const pairs = textLines(text).map((line) => {
     const [name = ''] = line.split(line.includes(separator) ? separator : /[=:]/, 1);
     return [name.trim(), line.slice(name.length + 1).trim()];
   });
@@ -160,7 +160,7 @@ function ItemField({ field, value, onInput, problem: wrong }: FormFieldInputProp
   if (problem.value) return <ProblemNotice title="The list could not be loaded" problem={problem.value} />;
   if (options.value === null) return <p class="with-spinner">Loading…</p>;
   // What is chosen but no longer listed, such as a deleted item, stays visible.
-  const missing = linesOf(value).filter((id) => !options.value?.some((option) => option.value === id));
+  const missing = textLines(value).filter((id) => !options.value?.some((option) => option.value === id));
   const all = [...options.value, ...missing.map((id) => ({ value: id, label: id }))];
   const Choices = field.kind === 'one-of' ? Select : Checkboxes;
   return <Choices field={field} options={all} value={value} onInput={onInput} problem={wrong} />;
@@ -196,7 +196,7 @@ function Select({ field: { label, hint }, options, value, onInput, problem }: It
 
 function Checkboxes({ field: { label, hint }, options, value, onInput, problem }: ItemInputProps): JSX.Element {
   const id = useId();
-  const chosen = new Set(linesOf(value));
+  const chosen = new Set(textLines(value));
   const toggle = (id: string) => {
     if (!chosen.delete(id)) chosen.add(id);
     onInput([...chosen].join('\n'));

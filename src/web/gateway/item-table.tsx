@@ -5,11 +5,11 @@ import { Button } from '../ui/button.tsx';
 import { ProblemNotice } from '../ui/notice.tsx';
 import { linkTo } from '../ui/router.ts';
 import { PagedList } from './paged-list.ts';
-import type { Action, Column, Item, Section } from './section.ts';
+import type { Action, Item, ListColumn, Section } from './section.ts';
 
 export interface ItemTableProps<T extends Item> {
   title: string;
-  columns: readonly Column<T>[];
+  columns: readonly ListColumn<T>[];
   items: readonly T[];
   /** The section that has a page of each item; left out: there are no pages. */
   section?: string;
@@ -73,7 +73,7 @@ export function ItemTable<T extends Item>(props: ItemTableProps<T>): JSX.Element
 
 export interface OwnedItemsProps<T extends Item> extends Pick<Section<T>, 'path' | 'listKey'> {
   title: string;
-  columns: readonly Column<T>[];
+  columns: readonly ListColumn<T>[];
   /** Whom they belong to; they are loaded again when it has changed. */
   owner: object;
   /** Whether an item of the list belongs there. */

@@ -9,10 +9,10 @@ import {
   certificatesSection,
   nameOfAuthority,
   nameOfCertificate,
-} from './sections/certificates.tsx';
-import { DEVICE_STATES, DEVICE_TONES, devicesSection } from './sections/devices.tsx';
-import { certificateOf, domainsSection, NEEDS_ATTENTION } from './sections/domains.tsx';
-import { edgesSection, nameOfEdge } from './sections/tls-edges.tsx';
+} from './sections/certificates-section.tsx';
+import { DEVICE_STATES, DEVICE_TONES, devicesSection } from './sections/devices-section.tsx';
+import { certificateOf, domainsSection, NEEDS_ATTENTION } from './sections/domains-section.tsx';
+import { edgesSection, nameOfEdge } from './sections/tls-edges-section.tsx';
 
 /** What an operator should do something about. */
 export interface Problem {

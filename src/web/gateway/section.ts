@@ -10,7 +10,7 @@ export interface Item {
   id: string;
 }
 
-export interface Column<T> {
+export interface ListColumn<T> {
   head: string;
   cell: (item: T) => ComponentChildren;
 }
@@ -55,7 +55,7 @@ export interface Section<T extends Item = Item> extends Watched {
   /** What people call an item. */
   nameOf: (item: T) => string;
   /** The first one leads to the item's page. */
-  columns: readonly Column<T>[];
+  columns: readonly ListColumn<T>[];
   /** What a search finds it by. */
   searchTexts: (item: T) => readonly (string | number | null | undefined)[];
   /**

@@ -4,7 +4,7 @@ import type { JSX } from 'preact';
  * A link for what browsers open, else text; a name in Unicode stands below its ASCII form. Others chose the URL, so its scheme is
  * checked.
  */
-export function Address({ url }: { url: string }): JSX.Element {
+export function AddressView({ url }: { url: string }): JSX.Element {
   if (!/^https?:\/\//.test(url)) {
     return (
       <p class="url">

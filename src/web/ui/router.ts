@@ -2,16 +2,16 @@ import { type ReadonlySignal, signal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 
 /** The parts of the fragment: `#/tunnels/cam/delete` is `['tunnels', 'cam', 'delete']`. */
-export type Route = readonly string[];
+export type PageRoute = readonly string[];
 
-const current = signal<Route>(read());
+const current = signal<PageRoute>(read());
 window.addEventListener('hashchange', () => {
   // A link that signs in leads nowhere else.
   if (!window.location.hash.startsWith('#code=')) current.value = read();
 });
 
 /** Where the page is. Paths belong to the API, so routes are in the fragment, which browsers keep to themselves. */
-export const route: ReadonlySignal<Route> = current;
+export const route: ReadonlySignal<PageRoute> = current;
 
 /** The link to a route. */
 export function linkTo(...parts: string[]): string {
@@ -41,7 +41,7 @@ export function keepInAddress(query: URLSearchParams): void {
   window.history.replaceState(null, '', `${path || '#/'}${text && `?${text}`}`);
 }
 
-function read(): Route {
+function read(): PageRoute {
   const [hash = ''] = window.location.hash.split('?');
   if (!hash.startsWith('#/')) return [];
   return hash

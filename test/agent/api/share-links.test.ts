@@ -1,13 +1,13 @@
 import request from 'supertest';
 import { expect, it } from 'vitest';
-import type { ShareLink } from '../../../src/agent/api/operations.ts';
+import type { TunnelShareLink } from '../../../src/agent/api/agent-operations.ts';
 import type { GatewayLinks } from '../../../src/agent/api/share-links-router.ts';
 import { ShareLinks } from '../../../src/agent/share-links.ts';
 import { ApiError } from '../../../src/lib/errors.ts';
 import { NO_PROXIES } from '../../../src/lib/network/proxy-rules.ts';
 import { setUpApi } from '../../support/api-set-up.ts';
 
-const LINK: ShareLink = {
+const LINK: TunnelShareLink = {
   ...{ id: 'sl_1', url: 'https://cam.localhost:8443', link: 'https://cam.localhost:8443/ngrok/share/t' },
   ...{ created_at: 'now', expires_at: 'later', max_uses: 1, uses: 0, last_used_at: null },
   ...{ description: null, created_by: 'cr_1' },

@@ -1,5 +1,5 @@
 import { expect, it, onTestFinished, vi } from 'vitest';
-import type { Endpoint } from '../../../src/agent/connectors/connector.ts';
+import type { ConnectedEndpoint } from '../../../src/agent/connectors/connector.ts';
 import type { GatewayNode, GatewaySession } from '../../../src/agent/connectors/gateway-link.ts';
 import { SecondSession } from '../../../src/agent/connectors/second-session.ts';
 import { recordingLog } from '../../support/silent-log.ts';
@@ -17,7 +17,7 @@ class Session implements GatewaySession {
   constructor(id: string, others: readonly string[]) {
     this.node = { id, others: async () => others.map((address) => ({ address, serverName: 'connect.test' })) };
   }
-  open(): Promise<Endpoint> {
+  open(): Promise<ConnectedEndpoint> {
     return Promise.reject(new Error('not asked for'));
   }
   async close(patienceMs?: number): Promise<void> {

@@ -1,8 +1,8 @@
 import { expect, it } from 'vitest';
-import type { Endpoint } from '../../../src/agent/connectors/connector.ts';
+import type { ConnectedEndpoint } from '../../../src/agent/connectors/connector.ts';
 import { type GatewaySession, SessionRefused } from '../../../src/agent/connectors/gateway-link.ts';
 import { ProgressMonitor } from '../../../src/agent/connectors/progress-monitor.ts';
-import type { Route } from '../../../src/agent/connectors/route-watch.ts';
+import type { NetworkRoute } from '../../../src/agent/connectors/route-watch.ts';
 import { SessionSupervisor } from '../../../src/agent/connectors/session-supervisor.ts';
 import { createLog } from '../../../src/lib/log/log.ts';
 import { seeded } from '../../support/seeded.ts';
@@ -18,7 +18,7 @@ class FakeSession implements GatewaySession {
     this.lose = resolve;
   });
 
-  open(): Promise<Endpoint> {
+  open(): Promise<ConnectedEndpoint> {
     return Promise.reject(new Error('not in these tests'));
   }
 
@@ -43,7 +43,7 @@ async function supervised() {
   const world = {
     network: 'up' as Network,
     problem: null as string | null,
-    route: { address: '192.0.2.7', device: 'wlan0' } as Route | null,
+    route: { address: '192.0.2.7', device: 'wlan0' } as NetworkRoute | null,
     connect: async (): Promise<GatewaySession> => session(),
     probes: 0,
     probing: 0,

@@ -1,6 +1,6 @@
 import { expect, it, vi } from 'vitest';
 import type {
-  Endpoint,
+  ConnectedEndpoint,
   EndpointEnd,
   EndpointRequest,
   RequestWatcher,
@@ -18,7 +18,7 @@ class Session implements GatewaySession {
   readonly bound: Bound[] = [];
   answer: () => Promise<void> = async () => {};
 
-  async open(request: EndpointRequest): Promise<Endpoint> {
+  async open(request: EndpointRequest): Promise<ConnectedEndpoint> {
     this.asked.push(request);
     await this.answer();
     const endpoint = new Bound();
@@ -29,7 +29,7 @@ class Session implements GatewaySession {
   async close(): Promise<void> {}
 }
 
-class Bound implements Endpoint {
+class Bound implements ConnectedEndpoint {
   readonly url = 'https://camera.test:8443';
   isOpen = true;
   end: (end: EndpointEnd) => void = () => {};

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import type { Endpoint, RequestWatcher } from '../../../src/agent/connectors/connector.ts';
+import type { ConnectedEndpoint, RequestWatcher } from '../../../src/agent/connectors/connector.ts';
 import { RequestWatches } from '../../../src/agent/tunnels/request-watches.ts';
 import { SteeredClock } from '../../support/steered-clock.ts';
 
@@ -12,13 +12,13 @@ function setUp({ atUrl = false } = {}) {
     open.add(watcher);
     return () => open.delete(watcher);
   };
-  const newEndpoint = (): Endpoint => ({
+  const newEndpoint = (): ConnectedEndpoint => ({
     url: 'https://cam.example.com',
     ended: new Promise(() => {}),
     close: async () => {},
     ...(atUrl ? {} : { watchRequests: subscribe }),
   });
-  let endpoint: Endpoint | null = null;
+  let endpoint: ConnectedEndpoint | null = null;
   const watches = new RequestWatches(
     () => endpoint,
     (_, watcher) => (atUrl ? subscribe(watcher) : null),
@@ -77,7 +77,7 @@ it('reports that end while the endpoint is online are asked for again', async ()
 });
 
 it('with a gateway that does not report, a watch is not active', () => {
-  const endpoint: Endpoint = { url: 'https://a.example', ended: new Promise(() => {}), close: async () => {} };
+  const endpoint: ConnectedEndpoint = { url: 'https://a.example', ended: new Promise(() => {}), close: async () => {} };
   const watches = new RequestWatches(
     () => endpoint,
     () => null,

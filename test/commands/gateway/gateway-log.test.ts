@@ -1,6 +1,6 @@
 import { Command } from 'commander';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
-import { addGatewayCommand } from '../../../src/commands/gateway/gateway.ts';
+import { addGatewayCommand } from '../../../src/commands/gateway/gateway-commands.ts';
 import { addressColumns } from '../../../src/gateway/store/cloud-endpoints.ts';
 import { loadGatewayServerSettings } from '../../../src/settings/gateway-settings.ts';
 import { startTestGateway, type TestGateway } from '../../support/gateway.ts';

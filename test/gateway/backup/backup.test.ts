@@ -12,7 +12,7 @@ import { join } from 'node:path';
 import { gunzipSync, gzipSync } from 'node:zlib';
 import { Command } from 'commander';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
-import { addGatewayCommand } from '../../../src/commands/gateway/gateway.ts';
+import { addGatewayCommand } from '../../../src/commands/gateway/gateway-commands.ts';
 import { settingsForBackup } from '../../../src/commands/gateway/settings-text.ts';
 import { type Gateway, startGateway } from '../../../src/gateway/gateway.ts';
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';

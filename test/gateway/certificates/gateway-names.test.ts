@@ -1,7 +1,7 @@
 import { X509Certificate } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { certificateFacts } from '../../../src/gateway/certificates/certificate-facts.ts';
-import { readKeyPair } from '../../../src/gateway/certificates/certificate-upload.ts';
+import { readUploadedPair } from '../../../src/gateway/certificates/certificate-upload.ts';
 import { claimGatewayNames } from '../../../src/gateway/certificates/gateway-names.ts';
 import type { ManagedDomainRow } from '../../../src/gateway/store/domains.ts';
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
@@ -42,7 +42,7 @@ describe('claiming the gateway’s own names', () => {
     const row = store.ownDomains.byName(domain);
     if (!row) throw new Error('the name was not claimed');
     const { certificatePem, privateKeyPem } = await issueCertificate({ subject: `CN=${domain}`, names: [domain] });
-    const { leaf, key } = readKeyPair(certificatePem, privateKeyPem);
+    const { leaf, key } = readUploadedPair(certificatePem, privateKeyPem);
     const common = { id: 'cert_1', created_at: store.now(), description: null, metadata: null, issued_at: store.now() };
     const facts = certificateFacts(leaf, key);
     const renewal = { renews_at: '2099-01-01T00:00:00Z', due_at: '2099-01-01T00:00:00Z' };

@@ -13,7 +13,7 @@ import {
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { openLocalCa } from '../../../src/gateway/certificates/local-ca/local-ca.ts';
 import { AgentConnections } from '../../../src/gateway/edge/tls/agent-connections.ts';
-import { EDGE_TERMINATION } from '../../../src/gateway/endpoints/endpoint.ts';
+import { EDGE_TERMINATION } from '../../../src/gateway/endpoints/online-endpoint.ts';
 import { NO_DIRECT_CLIENTS, TestEdge } from '../../support/edge.ts';
 import { agentSession, getPublic, startTestGateway, type TestGateway } from '../../support/gateway.ts';
 import { askHttp2, openHttp2 } from '../../support/http2-client.ts';

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
-import { EDGE_TERMINATION, type EndpointProtocol } from '../../../src/gateway/endpoints/endpoint.ts';
 import { EndpointRegistry } from '../../../src/gateway/endpoints/endpoint-registry.ts';
+import { EDGE_TERMINATION, type EndpointProtocol } from '../../../src/gateway/endpoints/online-endpoint.ts';
 import { BoundEndpoint, LabeledTunnel, type ListenerOwner } from '../../../src/gateway/sessions/agent-listener.ts';
 import { compilePolicy } from '../../../src/traffic-policy/engine.ts';
 

@@ -1,9 +1,9 @@
 import { appendFileSync, existsSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeEach, expect, it, onTestFinished } from 'vitest';
-import type { OnlineEndpoint } from '../../../src/gateway/endpoints/endpoint.ts';
 import { EndpointRegistry } from '../../../src/gateway/endpoints/endpoint-registry.ts';
 import { OnlineAddressesFile } from '../../../src/gateway/endpoints/online-addresses-file.ts';
+import type { OnlineEndpoint } from '../../../src/gateway/endpoints/online-endpoint.ts';
 import { NO_POLICY } from '../../../src/traffic-policy/engine.ts';
 import { recordingLog, silentLog } from '../../support/silent-log.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';

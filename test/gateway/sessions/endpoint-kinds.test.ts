@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import type { Listener, Session } from '@ngrok/ngrok';
 import { describe, expect, it } from 'vitest';
-import type { AgentUpstream, ClientInfo } from '../../../src/gateway/endpoints/endpoint.ts';
+import type { AgentUpstream, ClientInfo } from '../../../src/gateway/endpoints/online-endpoint.ts';
 import { issueCredential } from '../../../src/gateway/store/tokens.ts';
 import { issueCertificate } from '../../support/certificates.ts';
 import { COSTLY_KEYS, madeUpRsa, OUT_OF_RANGE, pemOf, spkiOf } from '../../support/costly-keys.ts';

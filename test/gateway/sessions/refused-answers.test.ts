@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import { StreamType } from '../../../src/agent-protocol/messages.ts';
-import type { OnlineEndpoint } from '../../../src/gateway/endpoints/endpoint.ts';
+import type { OnlineEndpoint } from '../../../src/gateway/endpoints/online-endpoint.ts';
 import { auth, rawAgent } from './raw-agent.ts';
 import { SessionGateway } from './session-gateway.ts';
 

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { StreamType } from '../../../src/agent-protocol/messages.ts';
 import type { RequestReport } from '../../../src/agent-protocol/request-report.ts';
-import type { OnlineEndpoint } from '../../../src/gateway/endpoints/endpoint.ts';
+import type { OnlineEndpoint } from '../../../src/gateway/endpoints/online-endpoint.ts';
 import { AgentMemory } from '../../../src/gateway/sessions/agent-limits.ts';
 import { until } from '../../support/until.ts';
 import { auth, rawAgent } from './raw-agent.ts';

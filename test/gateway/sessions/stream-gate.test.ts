@@ -2,7 +2,7 @@ import { duplexPair } from 'node:stream';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { MAX_DISCARDED } from '../../../src/agent-protocol/channel.ts';
 import { Connection } from '../../../src/agent-protocol/connection.ts';
-import { StreamsExhausted } from '../../../src/gateway/endpoints/endpoint.ts';
+import { StreamsExhausted } from '../../../src/gateway/endpoints/online-endpoint.ts';
 import { type GatedChannel, Lane } from '../../../src/gateway/sessions/gated-channel.ts';
 import { StreamGate } from '../../../src/gateway/sessions/stream-gate.ts';
 import { MemoryBudget } from '../../../src/lib/memory-budget.ts';

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { ReplayRequest } from '../../inspector/replay.ts';
-import type { Operations } from '../operations.ts';
-import { querySchema } from '../routes.ts';
+import type { Operations } from '../agent-operations.ts';
+import { querySchema } from '../agent-routes.ts';
 import { STATUS_FILTER } from './exchange-filter.ts';
 import { InspectionReport, MessageReport, RequestDetail, RequestSummary } from './inspection-reports.ts';
 

@@ -88,7 +88,7 @@ const Message = z.object({
   body: BodyReport.nullable().describe('The body, decoded; null without one.'),
 });
 
-export const GatewayReport = z.object({
+export const GatewayLinkReport = z.object({
   path: z.string().describe('Path and query as the client sent it.'),
   upstream_path: z.string().nullable().describe('Path and query as it went to the upstream; null when it did not.'),
   client: z.string().describe('The address of the client.'),
@@ -99,7 +99,7 @@ export const GatewayReport = z.object({
     .array(ReportedRule)
     .describe('Rules whose expressions were true, in the order in which they ran, with the actions that ran.'),
 });
-export type GatewayReport = z.infer<typeof GatewayReport>;
+export type GatewayLinkReport = z.infer<typeof GatewayLinkReport>;
 
 export const RequestDetail = RequestSummary.extend({
   http_version: z.string().describe('The version in the request line, such as `HTTP/1.1`.'),
@@ -117,7 +117,7 @@ export const RequestDetail = RequestSummary.extend({
       receiving_ms: Milliseconds.nullable().describe('Milliseconds from there to the end of the response.'),
     })
     .describe('Where the time went; null for what has not ended.'),
-  gateway: GatewayReport.nullable().describe(
+  gateway: GatewayLinkReport.nullable().describe(
     'What the gateway reports; null while it has not reported it, and for replays.',
   ),
   masked: z.boolean().describe('Whether something is masked here.'),

@@ -10,7 +10,7 @@ import { ACCESS_CHOICES, isSupported } from '../../../traffic-policy/access.ts';
 import { AgentError } from '../../errors/agent-error.ts';
 import type { Site } from '../../tunnels/site-names.ts';
 import type { UpstreamChecks } from '../../upstreams/upstream-monitor.ts';
-import { serve } from '../routes.ts';
+import { serve } from '../agent-routes.ts';
 import type { HealthSource } from '../status-report.ts';
 import { LiveFeed } from './live-feed.ts';
 import { PAGE_ROUTES, type PageFinding, type PageSuggestions } from './page-routes.ts';

@@ -8,11 +8,11 @@ import {
 } from '../../../traffic-policy/access.ts';
 import type { PolicyInput } from '../../../traffic-policy/document.ts';
 import { TUNNEL_PROTOCOLS } from '../../connectors/connector.ts';
-import type { TunnelDetail } from '../operations.ts';
-import type { Route } from '../routes.ts';
+import type { TunnelDetail } from '../agent-operations.ts';
+import type { ApiRoute } from '../agent-routes.ts';
 import type { StatusReport } from '../status-report.ts';
 
-type Routes = Readonly<Record<string, Route>>;
+type Routes = Readonly<Record<string, ApiRoute>>;
 
 /**
  * How the page gets at the API: without a token, by a session, by signing in first, or not at all, because the address has no

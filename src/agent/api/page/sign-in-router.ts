@@ -4,8 +4,8 @@ import type { OneTimeCodes } from '../../../lib/http/one-time-code.ts';
 import { isOwnPage } from '../../../lib/http/origin-check.ts';
 import { ownCommand } from '../../../lib/process/own-command.ts';
 import { AgentError } from '../../errors/agent-error.ts';
+import { type Handlers, serve } from '../agent-routes.ts';
 import { admit, type TokenGate } from '../bearer-auth.ts';
-import { type Handlers, serve } from '../routes.ts';
 import { type PageAccess, SESSION_ROUTES } from './page-routes.ts';
 
 /** `/page/session` where no session is needed or supported. */

@@ -14,7 +14,7 @@ import {
 import { parseRpcError, RpcResponder, TypedStream } from '../../../agent-protocol/rpc.ts';
 import { ApiError, messageOf } from '../../../lib/errors.ts';
 import { DeadlineExceeded, withDeadline, withSignal } from '../../../lib/time/deadline.ts';
-import type { Endpoint, EndpointRequest, EndpointUpstream, RequestWatcher } from '../connector.ts';
+import type { ConnectedEndpoint, EndpointRequest, EndpointUpstream, RequestWatcher } from '../connector.ts';
 import { apiErrorOf, offline, redact } from '../gateway-error.ts';
 import {
   type AgentCommand,
@@ -34,8 +34,8 @@ import { authRequest, bindRequest, NOT_SUPPORTED, reportReach, watchRequests } f
 import {
   HEARTBEAT_INTERVAL_S,
   HEARTBEAT_TOLERANCE_S,
-  type LinkOptions,
   type Resumption,
+  type SessionLinkOptions,
   SessionLinks,
   TICK_MS,
 } from './session-links.ts';
@@ -49,7 +49,7 @@ const DRAIN_DEADLINE_MS = 2000;
 /** The gateway accepts 64 streams of an agent, one of which carries heartbeats. */
 const CALLS_AT_ONCE = 32;
 
-interface NativeSessionOptions extends LinkOptions {
+interface NativeSessionOptions extends SessionLinkOptions {
   version: string;
   metadata: string;
   /** Above 0 for a session beside the first one. */
@@ -183,7 +183,7 @@ class NativeSession implements GatewaySession {
     void this.#tick().catch(() => {});
   }
 
-  async open(request: EndpointRequest): Promise<Endpoint> {
+  async open(request: EndpointRequest): Promise<ConnectedEndpoint> {
     try {
       return await this.#rpc.call({
         what: `binding ${request.domain ?? 'an endpoint'}`,

@@ -28,7 +28,7 @@ export interface Resumption {
   tlsSession: Buffer | null;
 }
 
-export interface LinkOptions extends Pick<GatewaySocketOptions, 'address' | 'dial' | 'ca'> {
+export interface SessionLinkOptions extends Pick<GatewaySocketOptions, 'address' | 'dial' | 'ca'> {
   authtoken: string;
   resumption: Resumption;
   clock: Clock;
@@ -58,7 +58,7 @@ export class SessionLinks {
 
   constructor(
     socket: Duplex,
-    private readonly options: LinkOptions,
+    private readonly options: SessionLinkOptions,
     private readonly user: LinkUser,
   ) {
     this.#first = this.#linkOver(socket);

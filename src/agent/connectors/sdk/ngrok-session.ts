@@ -5,7 +5,7 @@ import type { Log } from '../../../lib/log/log.ts';
 import { type OwnConnection, ownConnections } from '../../../lib/process/own-connections.ts';
 import type { Clock } from '../../../lib/time/clock.ts';
 import { DeadlineExceeded, withDeadline } from '../../../lib/time/deadline.ts';
-import type { Endpoint, EndpointRequest } from '../connector.ts';
+import type { ConnectedEndpoint, EndpointRequest } from '../connector.ts';
 import { offline } from '../gateway-error.ts';
 import { type GatewaySession, SessionEndpoint, SessionRefused } from '../gateway-link.ts';
 import type { ProgressMonitor } from '../progress-monitor.ts';
@@ -152,7 +152,7 @@ class NgrokSession implements GatewaySession {
     );
   }
 
-  async open(request: EndpointRequest): Promise<Endpoint> {
+  async open(request: EndpointRequest): Promise<ConnectedEndpoint> {
     const { authtoken } = this.options;
     try {
       const forwardTo = await request.upstream.address();
@@ -183,7 +183,7 @@ class NgrokSession implements GatewaySession {
     return this.#sdk.builders.listen(request);
   }
 
-  #endpoint(listener: Listener, forwardTo: string): Endpoint {
+  #endpoint(listener: Listener, forwardTo: string): ConnectedEndpoint {
     this.#listeners.add(listener);
     const endpoint: NgrokEndpoint = new NgrokEndpoint(listener.url() ?? '', async () => {
       this.#endpoints.delete(endpoint);

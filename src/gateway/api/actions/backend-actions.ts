@@ -1,7 +1,7 @@
 import { httpResponseBackends, tunnelGroupBackends } from '../../../management/resources/backend.ts';
 import { tunnels } from '../../../management/resources/tunnel.ts';
-import { type Labels, matchesSelector } from '../../endpoints/endpoint.ts';
 import type { LiveTunnel, LiveView } from '../../endpoints/live-view.ts';
+import { type Labels, matchesSelector } from '../../endpoints/online-endpoint.ts';
 import type { ApiContext } from '../api-context.ts';
 import { storedActions } from './stored-actions.ts';
 

@@ -1,6 +1,6 @@
 import { certificateAuthorities, tlsCertificates } from '../../../management/resources/certificate.ts';
 import { WRONG_VALUE } from '../../../management/resources/refusal.ts';
-import { readAuthority, readKeyPair } from '../../certificates/certificate-upload.ts';
+import { readAuthority, readUploadedPair } from '../../certificates/certificate-upload.ts';
 import type { CertificateAuthorityRow, TlsCertificateRow } from '../../store/certificates.ts';
 import type { ApiContext } from '../api-context.ts';
 import type { Actions } from '../operation-router.ts';
@@ -35,7 +35,7 @@ function tlsCertificateActions(context: ApiContext): Actions<typeof tlsCertifica
     ...storedActions(context, stored),
     async create(body, caller) {
       const { certificate_pem, private_key_pem } = body;
-      const { leaf, key } = readKeyPair(certificate_pem, private_key_pem);
+      const { leaf, key } = readUploadedPair(certificate_pem, private_key_pem);
       const facts = (await loadFacts()).certificateFacts(leaf, key);
       return createRow(context, stored, body, caller, (common) => ({
         ...{ ...common, certificate_pem, facts, issued_at: null },

@@ -7,9 +7,9 @@ import { reservedDomains } from '../../../management/resources/reserved-domain.t
 import { tlsEdges } from '../../../management/resources/tls-edge.ts';
 import { tunnelSessions, tunnels } from '../../../management/resources/tunnel.ts';
 import { isGatewayName, isUnderBaseDomain } from '../../endpoints/domain-names.ts';
-import type { EndpointProtocol } from '../../endpoints/endpoint.ts';
 import { addressOfUrl, type CloudAddress, placeOf } from '../../endpoints/endpoint-address.ts';
 import type { LiveEndpoint } from '../../endpoints/live-view.ts';
+import type { EndpointProtocol } from '../../endpoints/online-endpoint.ts';
 import type { AuditRow } from '../../store/audit-log.ts';
 import { addressColumns, type CloudEndpointRow } from '../../store/cloud-endpoints.ts';
 import { changed } from '../../store/sql/table.ts';

@@ -27,12 +27,12 @@ import { noQuery } from '../guards.ts';
 import type { Handler } from '../handler.ts';
 import { jsonObjectBody } from '../json-object-body.ts';
 import { strictRouter } from '../operation-router.ts';
-import { queryOf, readBody, readFilters, refuse } from '../request.ts';
+import { readBody, readFilters, refuse, requestQuery } from '../request.ts';
 import { AccessTextRequest, accessChoices, changeAccess } from './access-text.ts';
 import type { DashboardFeed } from './dashboard-feed.ts';
 import { type DashboardSessions, type Holder, requireOwnPage } from './dashboard-sessions.ts';
 import type { DashboardOverview } from './overview.ts';
-import { CALLBACK, type PersonSignIn } from './person-sign-in.ts';
+import { CALLBACK, type DashboardSignIn } from './person-sign-in.ts';
 
 export interface DashboardAccess {
   access: 'signed-in' | 'sign-in';
@@ -77,7 +77,7 @@ function* auditLines({ auditLog }: Store, filter: AuditFilter): Generator<string
 export function dashboardRouter(dependencies: {
   store: Store;
   sessions: DashboardSessions;
-  personSignIn: PersonSignIn;
+  personSignIn: DashboardSignIn;
   people: Pick<PeopleProvider, 'issuer'>;
   attempts: FailedAttempts;
   activity: Activity;
@@ -175,7 +175,7 @@ export function dashboardRouter(dependencies: {
     res.set('Cache-Control', 'no-store').json(answer);
   });
   router.get('/dashboard/audit-log.jsonl', signedIn, async (req, res) => {
-    const filter = readFilters(AuditFilters, Object.fromEntries(queryOf(req)));
+    const filter = readFilters(AuditFilters, Object.fromEntries(requestQuery(req)));
     const name = 'attachment; filename="audit-log.jsonl"';
     res.set({ 'Content-Type': 'application/jsonl', 'Content-Disposition': name, 'Cache-Control': 'no-store' });
     await pipeline(auditLines(store, filter), res).catch((error: NodeJS.ErrnoException) => {

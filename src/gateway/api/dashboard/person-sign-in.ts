@@ -10,7 +10,7 @@ import {
 } from '../../../traffic-policy/sign-in/sign-in-cookies.ts';
 import { CookieSeal } from '../../sign-in/cookie-seal.ts';
 import type { PeopleProvider } from '../../sign-in/people-provider.ts';
-import { queryOf } from '../request.ts';
+import { requestQuery } from '../request.ts';
 import type { Holder } from './dashboard-sessions.ts';
 
 /** Where the page for sign-in sends browsers back to. */
@@ -20,7 +20,7 @@ const NAMES = cookieNames('dashboard', null);
 const OWNER = 'dashboard';
 
 /** Signs people of the gateway in to the dashboard, as endpoints do: at the gateway's page, which sends them back with a code. */
-export class PersonSignIn {
+export class DashboardSignIn {
   readonly #attempts: CookieSeal<Attempt>;
   readonly #used = new UsedStates();
 
@@ -44,7 +44,7 @@ export class PersonSignIn {
 
   /** @throws {SignInFailed} when nobody has signed in, or somebody who may not use the dashboard */
   finish(req: Request, res: Response): { holder: Holder; view: string } {
-    const callback = new URL(`${this.#originOf(req)}${CALLBACK}?${queryOf(req)}`);
+    const callback = new URL(`${this.#originOf(req)}${CALLBACK}?${requestQuery(req)}`);
     const { id, attempt } = returnedAttempt({
       state: callback.searchParams.get('state'),
       cookies: cookiesOf(req),

@@ -10,7 +10,7 @@ import type {
   InternalAddress,
   InternalLookup,
   InternalLookupFor,
-} from '../../endpoints/endpoint.ts';
+} from '../../endpoints/online-endpoint.ts';
 import { AGENT_AWAY, AWAY_RETRY_S } from '../http/edge-errors.ts';
 import { type HelloClient, meetsClientDemands, mergeDemands } from '../tls/handshakes.ts';
 import { ClientConnection, clientTls, HelloTls } from './client-connection.ts';

@@ -1,7 +1,7 @@
 import { maskUrl } from '../../../lib/masking/mask-url.ts';
 import { withoutMapping } from '../../../lib/network/ip-address.ts';
 import type { EdgeContext } from '../../context/gateway-context.ts';
-import type { GatewayEndpoint } from '../../endpoints/endpoint.ts';
+import type { GatewayEndpoint } from '../../endpoints/online-endpoint.ts';
 
 interface DeniedClient {
   readonly remoteAddress?: string | undefined;

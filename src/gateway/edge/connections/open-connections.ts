@@ -1,6 +1,6 @@
 import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
-import type { GatewayEndpoint } from '../../endpoints/endpoint.ts';
+import type { GatewayEndpoint } from '../../endpoints/online-endpoint.ts';
 import { resetConnection } from '../http/error-response.ts';
 
 interface Closable {

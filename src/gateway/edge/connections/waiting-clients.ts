@@ -1,7 +1,7 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { ClientShares } from '../../../lib/network/client-shares.ts';
 import type { EdgeContext } from '../../context/gateway-context.ts';
-import type { LostAddress } from '../../endpoints/endpoint.ts';
+import type { LostAddress } from '../../endpoints/online-endpoint.ts';
 import type { WaitOutcome } from '../../metrics/edge-counters.ts';
 
 /** How long a client waits at most, in milliseconds. */

@@ -1,6 +1,6 @@
 import { ApiError } from '../../../lib/errors.ts';
 import { MalformedMessage } from '../../../lib/http/response-head.ts';
-import { StreamsExhausted } from '../../endpoints/endpoint.ts';
+import { StreamsExhausted } from '../../endpoints/online-endpoint.ts';
 
 export class ConnectionLost extends Error {
   /** @param resetCode with which an HTTP/2 upstream reset this request */
@@ -52,11 +52,11 @@ export const addressRefused = (): ApiError =>
   new ApiError(403, 'ERR_NGROK_3205', 'Your IP address is not allowed to use endpoints of this gateway.');
 
 /** Code of {@link upstreamUnreachable}. */
-export const UNREACHABLE = 'ERR_NGROK_8012';
+export const UPSTREAM_UNREACHABLE = 'ERR_NGROK_8012';
 
 /** @param summary what the agent says of its upstream; null: nothing */
 export const upstreamUnreachable = (summary: string | null = null): ApiError =>
-  new ApiError(502, UNREACHABLE, `The agent is online, but its upstream ${summary ?? 'is unreachable'}.`);
+  new ApiError(502, UPSTREAM_UNREACHABLE, `The agent is online, but its upstream ${summary ?? 'is unreachable'}.`);
 
 export const gatewaySilent = (cause: GatewaySilent): ApiError =>
   new ApiError(

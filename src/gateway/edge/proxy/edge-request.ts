@@ -8,7 +8,7 @@ import type { OutboundRequest, OutboundResponse } from '../../../traffic-policy/
 import type { RuleRecord } from '../../../traffic-policy/rule-record.ts';
 import { type Cookies, NO_COOKIES, takeOwnCookies } from '../../../traffic-policy/sign-in/sign-in-cookies.ts';
 import type { ForwardFailure, MaybePromise } from '../../../traffic-policy/steps.ts';
-import type { GatewayEndpoint } from '../../endpoints/endpoint.ts';
+import type { GatewayEndpoint } from '../../endpoints/online-endpoint.ts';
 import type { ClientConnection } from '../connections/client-connection.ts';
 import type { Admission } from '../connections/connect-phase.ts';
 import type { ClientRequest, ClientResponse } from '../http/client-message.ts';

@@ -6,14 +6,14 @@ import { MalformedMessage } from '../../../lib/http/response-head.ts';
 import type { PolicyResponse } from '../../../traffic-policy/policy-subjects.ts';
 import type { ResponseOutcome } from '../../../traffic-policy/steps.ts';
 import type { EdgeContext } from '../../context/gateway-context.ts';
-import { type ClientInfo, type GatewayEndpoint, StreamsExhausted } from '../../endpoints/endpoint.ts';
+import { type ClientInfo, type GatewayEndpoint, StreamsExhausted } from '../../endpoints/online-endpoint.ts';
 import { TARGET_FAILED } from '../connections/connect-phase.ts';
 import {
   asError,
   ConnectionLost,
   GatewaySilent,
   isLoss,
-  UNREACHABLE,
+  UPSTREAM_UNREACHABLE,
   upstreamFailure,
   upstreamUnreachable,
 } from '../http/edge-errors.ts';
@@ -259,7 +259,7 @@ export class Exchange implements ExchangeEvents {
   #answerFailure(error: ApiError): void {
     const { request, context } = this.parts;
     request.endpoint.traffic.countError();
-    if (error.code === UNREACHABLE && this.parts.onUnreachable(request)) return;
+    if (error.code === UPSTREAM_UNREACHABLE && this.parts.onUnreachable(request)) return;
     request.body?.stop();
     this.notifyPolicy(null);
     if (request.onFailure) {

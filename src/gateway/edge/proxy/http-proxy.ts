@@ -4,8 +4,8 @@ import { PolicyFailure } from '../../../traffic-policy/policy-errors.ts';
 import type { OutboundRequest, OutboundResponse } from '../../../traffic-policy/public-request.ts';
 import type { ForwardFailure, RequestOutcome } from '../../../traffic-policy/steps.ts';
 import type { EdgeContext } from '../../context/gateway-context.ts';
-import type { ClientInfo, GatewayEndpoint, InternalLookupFor } from '../../endpoints/endpoint.ts';
 import { placeOf } from '../../endpoints/endpoint-address.ts';
+import type { ClientInfo, GatewayEndpoint, InternalLookupFor } from '../../endpoints/online-endpoint.ts';
 import {
   type Admission,
   forwardError,

@@ -5,7 +5,7 @@ import { trimSpace } from '../../../lib/http/header-fields.ts';
 import type { PolicyResponse } from '../../../traffic-policy/policy-subjects.ts';
 import type { ResponseOutcome } from '../../../traffic-policy/steps.ts';
 import type { EdgeContext } from '../../context/gateway-context.ts';
-import type { ClientInfo, GatewayEndpoint } from '../../endpoints/endpoint.ts';
+import type { ClientInfo, GatewayEndpoint } from '../../endpoints/online-endpoint.ts';
 import { TARGET_FAILED } from '../connections/connect-phase.ts';
 import { pipeBoth } from '../connections/open-connections.ts';
 import type { Upgrade } from '../http/client-message.ts';

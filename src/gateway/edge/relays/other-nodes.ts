@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { withDeadline } from '../../../lib/time/deadline.ts';
-import type { InternalAddress, LostAddress } from '../../endpoints/endpoint.ts';
+import type { InternalAddress, LostAddress } from '../../endpoints/online-endpoint.ts';
 
 export interface NodePlace {
   readonly id: string;

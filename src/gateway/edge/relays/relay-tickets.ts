@@ -7,7 +7,7 @@ import {
   signedProxyHeader,
   signedValueOf,
 } from '../../../lib/network/proxy-protocol.ts';
-import type { InternalAddress } from '../../endpoints/endpoint.ts';
+import type { InternalAddress } from '../../endpoints/online-endpoint.ts';
 
 /** What a node asks another one about itself: the figures of the dashboard, Prometheus text, or whether it answers at all. */
 export type NodeQuestion = 'counted' | 'metrics' | 'alive';

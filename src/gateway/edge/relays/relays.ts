@@ -6,7 +6,7 @@ import { peek } from '../../../lib/network/client-hello.ts';
 import { setAddresses } from '../../../lib/network/load-balancers.ts';
 import { parseProxyHeader } from '../../../lib/network/proxy-protocol.ts';
 import { trackBuffer } from '../../../lib/process/minor-gc.ts';
-import type { InternalAddress } from '../../endpoints/endpoint.ts';
+import type { InternalAddress } from '../../endpoints/online-endpoint.ts';
 import { ClientConnection } from '../connections/client-connection.ts';
 import { pipeBoth } from '../connections/open-connections.ts';
 import { GatewaySilent, gatewaySilent } from '../http/edge-errors.ts';

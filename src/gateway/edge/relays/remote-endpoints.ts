@@ -27,7 +27,7 @@ import {
   EndpointTraffic,
   type GatewayEndpoint,
   type InternalAddress,
-} from '../../endpoints/endpoint.ts';
+} from '../../endpoints/online-endpoint.ts';
 import { confirmedLink } from './confirmed-link.ts';
 import { LinkChannel, type OpenedLink } from './link-channel.ts';
 import { type LinkHealth, NO_HEALTH } from './node-health.ts';

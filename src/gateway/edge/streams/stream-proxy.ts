@@ -4,7 +4,7 @@ import { hostPort } from '../../../lib/network/ip-address.ts';
 import { proxyHeader } from '../../../lib/network/proxy-protocol.ts';
 import type { PolicyConnection } from '../../../traffic-policy/policy-subjects.ts';
 import type { EdgeContext } from '../../context/gateway-context.ts';
-import type { AgentUpstream, ClientInfo, GatewayEndpoint, InternalLookupFor } from '../../endpoints/endpoint.ts';
+import type { AgentUpstream, ClientInfo, GatewayEndpoint, InternalLookupFor } from '../../endpoints/online-endpoint.ts';
 import { ClientConnection } from '../connections/client-connection.ts';
 import { findDestination } from '../connections/connect-phase.ts';
 import { noteDeniedConnection } from '../connections/denials.ts';

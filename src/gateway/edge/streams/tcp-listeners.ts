@@ -2,7 +2,7 @@ import { createServer, type Server, type Socket } from 'node:net';
 import { LoadBalancers } from '../../../lib/network/load-balancers.ts';
 import { noteArrival } from '../../../lib/time/loop-turn.ts';
 import type { EdgeContext, GatewayContext } from '../../context/gateway-context.ts';
-import type { GatewayEndpoint, InternalLookupFor, RefusesClient } from '../../endpoints/endpoint.ts';
+import type { GatewayEndpoint, InternalLookupFor, RefusesClient } from '../../endpoints/online-endpoint.ts';
 import type { PortOpener } from '../../endpoints/tcp-port-allocator.ts';
 import { resetConnection } from '../http/error-response.ts';
 import type { Relays } from '../relays/relays.ts';

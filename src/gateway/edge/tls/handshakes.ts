@@ -8,7 +8,7 @@ import { TLS_SERVER_OPTIONS } from '../../../lib/network/tls-options.ts';
 import { MAX_AUTHORITIES, readCertificates, readKeyPair } from '../../../lib/network/usual-keys.ts';
 import type { TlsTermination } from '../../../traffic-policy/policy-subjects.ts';
 import type { CertifiedKey } from '../../certificates/local-ca/certificate-files.ts';
-import { EDGE_TERMINATION } from '../../endpoints/endpoint.ts';
+import { EDGE_TERMINATION } from '../../endpoints/online-endpoint.ts';
 import type { CertificateSelection } from './certificate-selection.ts';
 
 /** A client before its handshake: its ClientHello has been parsed, but its bytes are still unread. */

@@ -3,7 +3,7 @@ import type { ByteChannel } from '../../../agent-protocol/byte-channel.ts';
 import { ChannelDuplex } from '../../../agent-protocol/channel-duplex.ts';
 import { DIAL_FAILURE_TEXT, dialSummary } from '../../../agent-protocol/dial-failure.ts';
 import { MalformedMessage } from '../../../lib/http/response-head.ts';
-import type { ClientInfo, GatewayEndpoint } from '../../endpoints/endpoint.ts';
+import type { ClientInfo, GatewayEndpoint } from '../../endpoints/online-endpoint.ts';
 import { ConnectionLost, upstreamUnreachable } from '../http/edge-errors.ts';
 import { MAX_HEADER_LINES } from '../http/headers.ts';
 import type { StreamQueue } from './stream-queue.ts';

@@ -4,7 +4,7 @@ import { nameAt, valueAt } from '../../../lib/http/header-fields.ts';
 import type { ResponseHead } from '../../../lib/http/response-head.ts';
 import { MalformedMessage } from '../../../lib/http/response-head.ts';
 import { DeadlineSweep } from '../../../lib/time/deadline.ts';
-import type { ClientInfo, GatewayEndpoint } from '../../endpoints/endpoint.ts';
+import type { ClientInfo, GatewayEndpoint } from '../../endpoints/online-endpoint.ts';
 import { asError, ConnectionLost, ResponseTimeout } from '../http/edge-errors.ts';
 import { headerValue, passableTrailers } from '../http/headers.ts';
 import { Http2Code, http2Headers } from '../http/http2-headers.ts';

@@ -1,5 +1,5 @@
 import { clientNetwork, hostOf } from '../../../lib/network/ip-address.ts';
-import { StreamsExhausted } from '../../endpoints/endpoint.ts';
+import { StreamsExhausted } from '../../endpoints/online-endpoint.ts';
 
 const POLL_MS = 20;
 const NETWORKS_PER_TURN = 32;

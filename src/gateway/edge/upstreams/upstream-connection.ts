@@ -2,7 +2,7 @@ import type { ByteChannel, ByteReceiver } from '../../../agent-protocol/byte-cha
 import { nameAt, valueAt } from '../../../lib/http/header-fields.ts';
 import { hostOf } from '../../../lib/network/ip-address.ts';
 import { turnTime } from '../../../lib/time/loop-turn.ts';
-import type { ClientInfo } from '../../endpoints/endpoint.ts';
+import type { ClientInfo } from '../../endpoints/online-endpoint.ts';
 import { asError, ConnectionLost, ResponseTimeout } from '../http/edge-errors.ts';
 import { headerLine, passableTrailers } from '../http/headers.ts';
 import { usualName } from '../http/usual-names.ts';

@@ -1,7 +1,7 @@
 import type { ByteChannel } from '../../../agent-protocol/byte-channel.ts';
 import type { ResponseHead } from '../../../lib/http/response-head.ts';
 import type { PolicyRequest } from '../../../traffic-policy/policy-subjects.ts';
-import type { ClientInfo } from '../../endpoints/endpoint.ts';
+import type { ClientInfo } from '../../endpoints/online-endpoint.ts';
 import type { ResponseEvents } from './response-parser.ts';
 
 export interface UpstreamLimits {

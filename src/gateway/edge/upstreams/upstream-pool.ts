@@ -2,7 +2,7 @@ import type { ByteChannel } from '../../../agent-protocol/byte-channel.ts';
 import { hostOf } from '../../../lib/network/ip-address.ts';
 import { DeadlineSweep } from '../../../lib/time/deadline.ts';
 import { turnTime } from '../../../lib/time/loop-turn.ts';
-import { type ClientInfo, type GatewayEndpoint, StreamsExhausted } from '../../endpoints/endpoint.ts';
+import { type ClientInfo, type GatewayEndpoint, StreamsExhausted } from '../../endpoints/online-endpoint.ts';
 import { StreamQueue } from './stream-queue.ts';
 import { type ConnectionOwner, UpstreamConnection } from './upstream-connection.ts';
 import type { UpstreamLimits, UpstreamLinks } from './upstream-link.ts';

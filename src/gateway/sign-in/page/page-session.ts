@@ -2,7 +2,7 @@ import { hash } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import type { CookieOptions, Response } from 'express';
 import { cookieIn } from '../../../lib/http/browser-sessions.ts';
-import { DAY_MS } from '../../../traffic-policy/sign-in/session.ts';
+import { DAY_MS } from '../../../traffic-policy/sign-in/sign-in-session.ts';
 import { CookieSeal } from '../cookie-seal.ts';
 import type { PeopleProvider, SignInRequest } from '../people-provider.ts';
 

@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
 import { escapeHtml, htmlPage, PAGE_STYLE, type PageNotice } from '../../../lib/http/notice-page.ts';
-import type { Person } from '../../../traffic-policy/sign-in/identity-provider.ts';
+import type { SignedInPerson } from '../../../traffic-policy/sign-in/identity-provider.ts';
 import { MAX_PASSWORD, MIN_PASSWORD } from '../passwords.ts';
 import { LINK_HOURS } from '../person-links.ts';
 import type { PasskeyForm } from './passkey-forms.ts';
@@ -69,7 +69,7 @@ function purposeOf({ host, isDashboard }: SignInDestination): string {
 }
 
 /** @param callback of the dashboard */
-export function notForDashboard(person: Person | null, callback: string): PageNotice {
+export function notForDashboard(person: SignedInPerson | null, callback: string): PageNotice {
   return {
     title: 'Not allowed',
     text: `${person?.email ?? 'This account'} may not use the dashboard of this gateway. Ask its operator, or sign in as somebody else.`,
@@ -78,7 +78,7 @@ export function notForDashboard(person: Person | null, callback: string): PageNo
   };
 }
 
-export function continueView(to: SignInDestination, { email }: Person): string {
+export function continueView(to: SignInDestination, { email }: SignedInPerson): string {
   const other = `/?${new URLSearchParams({ request: to.request, as: 'other' })}`;
   return view(
     `Continue to ${to.host}?`,
@@ -90,7 +90,7 @@ export function continueView(to: SignInDestination, { email }: Person): string {
 }
 
 /** @param applications that the person can open; left out: there is no list of them */
-export function accountView({ email, groups = [] }: Person, applications?: readonly Application[]): string {
+export function accountView({ email, groups = [] }: SignedInPerson, applications?: readonly Application[]): string {
   const member = groups.length === 0 ? '' : ` Your groups: ${groups.join(', ')}.`;
   return view(
     'Signed in',
@@ -113,7 +113,7 @@ ${more > 0 ? paragraph(`And ${more} more.`) : ''}`;
 }
 
 export function chooseView(
-  { email }: Person,
+  { email }: SignedInPerson,
   token: string,
   passkey: PasskeyForm,
   { problem, isFirst }: Partial<Again> & { isFirst: boolean },

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import type { Person } from '../../../traffic-policy/sign-in/identity-provider.ts';
+import type { SignedInPerson } from '../../../traffic-policy/sign-in/identity-provider.ts';
 import { CookieSeal } from '../cookie-seal.ts';
 
 /** Milliseconds for which a page can be open before its passkey is used. */
@@ -49,7 +49,7 @@ export class PasskeyForms {
   }
 
   /** For the first passkey of a person with a link. */
-  choose({ subject, email, name }: Person, token: string): PasskeyForm {
+  choose({ subject, email, name }: SignedInPerson, token: string): PasskeyForm {
     const { challenge, ticket } = this.#issue(subject);
     const options = {
       challenge,

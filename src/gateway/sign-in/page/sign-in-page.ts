@@ -17,7 +17,7 @@ import { clientNetwork } from '../../../lib/network/ip-address.ts';
 import { systemClock } from '../../../lib/time/clock.ts';
 import { RequestRate } from '../../../lib/time/token-bucket.ts';
 import { PACKAGED_PAGES } from '../../../packaged.ts';
-import type { Person } from '../../../traffic-policy/sign-in/identity-provider.ts';
+import type { SignedInPerson } from '../../../traffic-policy/sign-in/identity-provider.ts';
 import type { GatewayContext } from '../../context/gateway-context.ts';
 import { noteDashboardRefusal } from '../../events/activity-log.ts';
 import type { PersonRow } from '../../store/people.ts';
@@ -81,7 +81,7 @@ interface PageOptions {
   /** IP restrictions of endpoints, to which this page leads. */
   readonly isRefused: (client: { readonly remoteAddress?: string | undefined }) => boolean;
   /** What a person can open, on the port by which the browser has reached the gateway (empty: the usual one). */
-  readonly applications: (person: Person, port: string) => readonly Application[];
+  readonly applications: (person: SignedInPerson, port: string) => readonly Application[];
   readonly passwords?: Passwords;
   /** Milliseconds since 1970. */
   readonly wallClock?: () => number;

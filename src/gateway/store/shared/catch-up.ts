@@ -5,8 +5,8 @@ import type { Log } from '../../../lib/log/log.ts';
 import { PACKAGED_COPIER } from '../../../packaged.ts';
 import { DatabaseAway, DatabaseUnwritable, isBusy } from '../sql/database-problems.ts';
 import type { CopyAnswer, CopyJob } from './copy-jobs.ts';
-import { IN_MEMORY, type IncomingRows, type Progress, type Reason } from './incoming-rows.ts';
-import type { Page, PageSize, Postgres } from './postgres.ts';
+import { IN_MEMORY, type IncomingRows, type Reason, type RowsProgress } from './incoming-rows.ts';
+import type { CommitPage, PageSize, Postgres } from './postgres.ts';
 import { NOTHING_YET, type Replica } from './replica.ts';
 import { commitId } from './replica-past.ts';
 import { digestsOf, type Position, type SharedRow } from './replica-tables.ts';
@@ -165,7 +165,7 @@ export class CatchUp {
     await this.#note(await postgres.commitsAfter(after));
   }
 
-  async #note(commits: Page['commits']): Promise<void> {
+  async #note(commits: CommitPage['commits']): Promise<void> {
     await untilFree(() => this.options.replica.past.note(commits));
   }
 
@@ -175,7 +175,7 @@ export class CatchUp {
     this.options.incoming.keep([], progress);
   }
 
-  async #next(progress: Progress): Promise<Step> {
+  async #next(progress: RowsProgress): Promise<Step> {
     const { replica, postgres, incoming } = this.options;
     const { copied, changed, seen, parts, base, from } = progress;
     const { tables } = replica;
@@ -190,10 +190,10 @@ export class CatchUp {
     return { kind: 'more' };
   }
 
-  #keep({ head, rows, hasMore }: Page, before: Progress): Step {
+  #keep({ head, rows, hasMore }: CommitPage, before: RowsProgress): Step {
     const last = rows.at(-1);
     const isCopy = before.copied !== null;
-    const progress: Progress = {
+    const progress: RowsProgress = {
       ...before,
       copied: isCopy && hasMore && last ? [last.tbl, last.key] : null,
       changed: !isCopy && last ? [last.version, last.tbl, last.key] : before.changed,
@@ -211,7 +211,7 @@ export class CatchUp {
   }
 
   /** Fetches a page, and adjusts the length of the next one: others wait for it. */
-  async #paced(fetch: (size: PageSize) => Promise<Page>): Promise<Page> {
+  async #paced(fetch: (size: PageSize) => Promise<CommitPage>): Promise<CommitPage> {
     const begunAt = performance.now();
     const pages = await fetch(this.pageSize).catch((error: unknown) => {
       this.#bytes = PAGE_BYTES.least;
@@ -265,7 +265,7 @@ export async function untilFree<T>(work: () => T): Promise<T> {
 /** What has changed since `own`, if it is little, and a page of changes has all of it; null: only {@link CatchUp.step} can tell. */
 export function fewOf(
   own: Position,
-  { head, isKnown, forgotten, rows, hasMore }: Page,
+  { head, isKnown, forgotten, rows, hasMore }: CommitPage,
 ): Extract<Step, { kind: 'few' }> | null {
   if (head === null || !isKnown || forgotten > own.version || head.version < own.version) return null;
   if (hasMore || rows.length > MOST_AT_ONCE) return null;
@@ -273,7 +273,7 @@ export function fewOf(
 }
 
 /** Where the rows of later commits begin: before every table. */
-function after({ version }: Position): Progress['changed'] {
+function after({ version }: Position): RowsProgress['changed'] {
   return [version + 1, '', ''];
 }
 
@@ -290,7 +290,7 @@ function beingRestored(): DatabaseAway {
   return new DatabaseAway('it is being restored', null, true);
 }
 
-function parsed({ tbl, key, row }: Page['rows'][number]): SharedRow {
+function parsed({ tbl, key, row }: CommitPage['rows'][number]): SharedRow {
   return { tbl, key, row: row === null ? null : JSON.parse(row) };
 }
 

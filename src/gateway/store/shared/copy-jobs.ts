@@ -1,6 +1,6 @@
 import type Libsql from 'libsql';
 import { sqlEngine } from '../sql/sql-engine.ts';
-import { IncomingRows, type Progress } from './incoming-rows.ts';
+import { IncomingRows, type RowsProgress } from './incoming-rows.ts';
 import {
   digestsOf,
   isSameRow,
@@ -81,7 +81,7 @@ export function applyIncoming(
 }
 
 /** Rows of a copy that are in some parts of its tables; null: all. */
-function* rowsIn(engine: Libsql.Database, tables: Tables, parts: Progress['parts']): Generator<SharedRow> {
+function* rowsIn(engine: Libsql.Database, tables: Tables, parts: RowsProgress['parts']): Generator<SharedRow> {
   const wanted = parts && new Set(parts);
   for (const table of tables.values())
     for (const row of rowsOf(engine, table)) if (wanted === null || wanted.has(partOf(row))) yield row;

@@ -17,7 +17,7 @@ const SUFFIXES = ['', '-wal', '-shm'];
 export type Reason = 'behind' | 'first' | 'forgotten' | 'older' | 'differs';
 
 /** How far the rows have arrived that a copy lacks. */
-export interface Progress {
+export interface RowsProgress {
   /** What the copy has; with another one, the rows are not what it lacks. */
   readonly base: Position;
   readonly reason: Reason;
@@ -47,11 +47,11 @@ export class IncomingRows {
   constructor(readonly file: string) {}
 
   /** Null: nothing has arrived. */
-  get progress(): Progress | null {
+  get progress(): RowsProgress | null {
     if (this.#engine === null && (this.file === IN_MEMORY || !existsSync(this.file))) return null;
     try {
       const [row] = this.#opened().prepare('SELECT text FROM progress').all([]) as { text: string }[];
-      return row ? (JSON.parse(row.text) as Progress) : null;
+      return row ? (JSON.parse(row.text) as RowsProgress) : null;
     } catch (error) {
       if (!isDamage(error)) throw error;
       this.discard();
@@ -60,7 +60,7 @@ export class IncomingRows {
   }
 
   /** Keeps the rows of a page, instead of what has arrived before for the same rows, in one commit. */
-  keep(rows: readonly RowText[], progress: Progress): void {
+  keep(rows: readonly RowText[], progress: RowsProgress): void {
     const engine = this.#opened();
     this.#committed(() => {
       const put = engine.prepare('INSERT OR REPLACE INTO rows (tbl, key, row) VALUES (?, ?, ?)');

@@ -12,7 +12,7 @@ import { ACCOUNT, NOTHING_YET, type Origin, Replica } from './replica.ts';
 import type { Position } from './replica-tables.ts';
 import { applied, logWhole, SharedWrites } from './shared-writes.ts';
 
-export interface JoinOptions {
+export interface JoinSharedOptions {
   /** Of the shared database, see {@link Postgres}. */
   url: string;
   /** `in`: content of its own may become that of an empty or ended shared database; `out`: it is about to be moved away. */
@@ -37,7 +37,7 @@ const INCOMING = '.incoming';
  * @returns the queue of its writes, which does not follow the changes of others yet
  * @throws {OperatorError} when it has content of its own, is the copy of another one, or is none yet and cannot reach it
  */
-export async function joinShared(copy: ReplicaParts, options: JoinOptions): Promise<SharedWrites> {
+export async function joinShared(copy: ReplicaParts, options: JoinSharedOptions): Promise<SharedWrites> {
   const { url, moves, origin, onUnwritable, writtenAt, log } = options;
   const replica = new Replica(copy.engine);
   const postgres = new Postgres(url);
@@ -104,7 +104,7 @@ interface Joining {
   catchUp: CatchUp;
 }
 
-async function joined(joining: Joining, options: Pick<JoinOptions, 'moves' | 'log'>): Promise<Position> {
+async function joined(joining: Joining, options: Pick<JoinSharedOptions, 'moves' | 'log'>): Promise<Position> {
   const { replica, postgres, catchUp } = joining;
   const { moves } = options;
   const own = replica.position;

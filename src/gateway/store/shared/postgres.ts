@@ -87,7 +87,7 @@ export function stillServes({ id, address }: Node): OperatorError {
 }
 
 /** Part of an answer that may be too long for a slow link. */
-export interface Page {
+export interface CommitPage {
   /** The position after the last commit; null: nobody has used the database yet. */
   readonly head: Position | null;
   /** Deletions up to this change are no longer known. */
@@ -106,7 +106,7 @@ export interface PageSize {
   readonly bytes: number;
 }
 
-interface PageState extends Position, Pick<Page, 'forgotten' | 'isKnown'> {
+interface PageState extends Position, Pick<CommitPage, 'forgotten' | 'isKnown'> {
   readonly found: number;
   readonly commits: readonly CommitText[] | null;
 }
@@ -217,7 +217,7 @@ function pageOf(seen: Position, { source, order, values }: Wanted, size: PageSiz
   };
 }
 
-function pageFrom(seen: Position, size: PageSize, found: readonly PageRow[]): Page {
+function pageFrom(seen: Position, size: PageSize, found: readonly PageRow[]): CommitPage {
   const [first] = found;
   if (first?.n !== '0') return { head: null, forgotten: 0, isKnown: false, commits: [], rows: [], hasMore: false };
   const state = JSON.parse(first.row ?? '') as PageState;
@@ -398,7 +398,7 @@ export class Postgres {
     batch: string,
     { rows, reads }: { rows: readonly SharedRow[]; reads: readonly RowsRead[] },
     size: PageSize,
-  ): Promise<Page> {
+  ): Promise<CommitPage> {
     const values = [seen.version, JSON.stringify(rows), batch, seen.batch, JSON.stringify(reads)];
     const statements = [{ text: SQL_COMMIT_APART, values }, pageOf(seen, changesSince(seen), size)];
     const text = [LOCK, ...statements.map(inlined)].join('; ');
@@ -414,7 +414,7 @@ export class Postgres {
     seen: Position,
     batch: string,
     size: PageSize,
-    then: (page: Page) => Promise<{ seen: Position; rows: readonly SharedRow[] } | null>,
+    then: (page: CommitPage) => Promise<{ seen: Position; rows: readonly SharedRow[] } | null>,
   ): Promise<Commit | null> {
     const text = `${LOCK}; ${inlined(pageOf(seen, changesSince(seen), size))}`;
     const found = await this.#connection.askTwice<PageRow, CommitRow>({ text, values: [] }, async (page) => {
@@ -466,7 +466,7 @@ export class Postgres {
     seen: Position,
     [version, tbl, key]: readonly [version: number, tbl: string, key: string],
     size: PageSize,
-  ): Promise<Page> {
+  ): Promise<CommitPage> {
     return this.#page(seen, changesFrom([version, tbl, key]), size, QUERY_MS);
   }
 
@@ -489,7 +489,7 @@ export class Postgres {
     { tables, parts }: { tables: Tables; parts: readonly string[] | null },
     [tbl, key]: readonly [tbl: string, key: string],
     size: PageSize,
-  ): Promise<Page> {
+  ): Promise<CommitPage> {
     const names = [...tables.keys()].filter((table) => parts?.some((part) => part.startsWith(`${table} `)) ?? true);
     const source = `SELECT tbl, key, row, version FROM device_agent.rows
       WHERE (tbl, key) > ($5, $6) AND row IS NOT NULL AND tbl = ANY($7)
@@ -499,7 +499,7 @@ export class Postgres {
     return this.#page(seen, { source, order: 'tbl, key', values: [tbl, key, names, parts] }, size, silenceMs);
   }
 
-  async #page(seen: Position, wanted: Wanted, size: PageSize, silenceMs: number): Promise<Page> {
+  async #page(seen: Position, wanted: Wanted, size: PageSize, silenceMs: number): Promise<CommitPage> {
     const { text, values } = pageOf(seen, wanted, size);
     return pageFrom(seen, size, await this.#connection.ask<PageRow>(text, values, PAGE_MS, silenceMs));
   }

@@ -15,7 +15,7 @@ import {
 } from '../sql/group-commit.ts';
 import { type CatchUp, fewOf, MOST_AT_ONCE, RETRY_MS, type Step, untilFree } from './catch-up.ts';
 import type { Reason } from './incoming-rows.ts';
-import type { Node, Page, Postgres } from './postgres.ts';
+import type { CommitPage, Node, Postgres } from './postgres.ts';
 import { NOTHING_YET, type Origin, type Replica } from './replica.ts';
 import { type Commit, commitId, type Loss, sinceOf } from './replica-past.ts';
 import type { Position, SharedRow } from './replica-tables.ts';
@@ -459,7 +459,7 @@ export class SharedWrites implements WriteQueue {
   async #sendApart(rows: readonly SharedRow[], reads: readonly RowsRead[]): Promise<number | null> {
     const { postgres, catchUp } = this.options;
     const id = randomUUID();
-    let page: Page;
+    let page: CommitPage;
     try {
       page = await this.#answered(postgres.commitApart(this.#position, id, { rows, reads }, catchUp.pageSize));
     } catch (error) {
@@ -559,7 +559,7 @@ export class SharedWrites implements WriteQueue {
   }
 
   /** Applies a page of changes, if that is little and all that this gateway lacks. @returns whether it was */
-  async #applyPage(page: Page): Promise<boolean> {
+  async #applyPage(page: CommitPage): Promise<boolean> {
     const few = fewOf(this.#position, page);
     if (few === null) return false;
     await untilFree(() => this.options.replica.past.note(page.commits));

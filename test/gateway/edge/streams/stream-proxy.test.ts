@@ -3,7 +3,7 @@ import { connect, createServer, type Server, type Socket } from 'node:net';
 import { Duplex, PassThrough } from 'node:stream';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { StreamProxy } from '../../../../src/gateway/edge/streams/stream-proxy.ts';
-import { StreamsExhausted } from '../../../../src/gateway/endpoints/endpoint.ts';
+import { StreamsExhausted } from '../../../../src/gateway/endpoints/online-endpoint.ts';
 import { collect, DirectEndpoint } from '../../../support/edge.ts';
 import { edgeContext } from '../../../support/edge-context.ts';
 import { listening } from '../../../support/loopback.ts';

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import { type HandshakeDemands, TlsContexts } from '../../../../src/gateway/edge/tls/handshakes.ts';
-import { EDGE_TERMINATION } from '../../../../src/gateway/endpoints/endpoint.ts';
+import { EDGE_TERMINATION } from '../../../../src/gateway/endpoints/online-endpoint.ts';
 import { issueCertificate } from '../../../support/certificates.ts';
 import { madeUpRsa, pemOf, spkiOf } from '../../../support/costly-keys.ts';
 import { selfSigned } from '../../../support/self-signed.ts';

@@ -4,7 +4,7 @@ import { type ClientHttp2Session, createServer, type IncomingHttpHeaders, type S
 import { createServer as createRawServer } from 'node:net';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { dialFailure } from '../../../../src/agent-protocol/dial-failure.ts';
-import { StreamsExhausted } from '../../../../src/gateway/endpoints/endpoint.ts';
+import { StreamsExhausted } from '../../../../src/gateway/endpoints/online-endpoint.ts';
 import { collect, type DirectEndpoint, TestEdge } from '../../../support/edge.ts';
 import { ask } from '../../../support/http-request.ts';
 import { answerOn, askHttp2, openHttp2 } from '../../../support/http2-client.ts';

@@ -1,6 +1,6 @@
 import { expect, it, onTestFinished, vi } from 'vitest';
 import { StreamQueue } from '../../../../src/gateway/edge/upstreams/stream-queue.ts';
-import { StreamsExhausted } from '../../../../src/gateway/endpoints/endpoint.ts';
+import { StreamsExhausted } from '../../../../src/gateway/endpoints/online-endpoint.ts';
 import { until } from '../../../support/until.ts';
 
 /** A queue for an agent without a free stream until `free` is set, with the names that tried and that got one. */

@@ -3,7 +3,11 @@ import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import type { ByteChannel, ByteReceiver } from '../../../../src/agent-protocol/byte-channel.ts';
 import type { ExchangeEvents, OutgoingRequest } from '../../../../src/gateway/edge/upstreams/upstream-link.ts';
 import { UpstreamPool } from '../../../../src/gateway/edge/upstreams/upstream-pool.ts';
-import { type ClientInfo, type GatewayEndpoint, StreamsExhausted } from '../../../../src/gateway/endpoints/endpoint.ts';
+import {
+  type ClientInfo,
+  type GatewayEndpoint,
+  StreamsExhausted,
+} from '../../../../src/gateway/endpoints/online-endpoint.ts';
 
 const LIMITS = { responseTimeout: 60_000, keepAlive: 10_000, maxHeaderSize: 65_536, streamWait: 5000 };
 const FROM: ClientInfo = { address: '192.0.2.1:1', protocol: 'http' };

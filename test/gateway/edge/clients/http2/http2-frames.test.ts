@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { StreamsExhausted } from '../../../../../src/gateway/endpoints/endpoint.ts';
+import { StreamsExhausted } from '../../../../../src/gateway/endpoints/online-endpoint.ts';
 import { type DirectEndpoint, TestEdge } from '../../../../support/edge.ts';
 import { askHttp2, openHttp2 } from '../../../../support/http2-client.ts';
 import {

@@ -5,7 +5,7 @@ import { connect as connectTls } from 'node:tls';
 import { gunzipSync } from 'node:zlib';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import type { Leaf } from '../../../../../src/gateway/certificates/local-ca/certificate-files.ts';
-import { EDGE_TERMINATION } from '../../../../../src/gateway/endpoints/endpoint.ts';
+import { EDGE_TERMINATION } from '../../../../../src/gateway/endpoints/online-endpoint.ts';
 import { collect, type DirectEndpoint, TestEdge } from '../../../../support/edge.ts';
 import { answerOn, askHttp2, openHttp2 } from '../../../../support/http2-client.ts';
 import { block, Flag, Frame, frame, RawHttp2 } from '../../../../support/raw-http2.ts';

@@ -2,7 +2,7 @@ import type { HttpResponseBackend, TunnelGroupBackend } from '../../../managemen
 import { Badge } from '../../ui/notice.tsx';
 import { linesOfPairs, Named, optional, Pairs } from '../cells.tsx';
 import { type FormField, type FormValues, pairsOf } from '../form.tsx';
-import { ANNOTATIONS, CREATED, resource } from '../resource.tsx';
+import { ANNOTATIONS, CREATED, resource } from '../resource-section.tsx';
 import { RESOURCES } from '../resources.ts';
 
 const GROUP_FIELDS: readonly FormField[] = [

@@ -53,14 +53,14 @@ const CHOICES = [
     hint: 'Clients with a certificate. Put that of your CA into the policy below, in place of the dots.',
   },
 ] as const;
-export type AccessChoice = (typeof CHOICES)[number]['value'];
+export type AccessWay = (typeof CHOICES)[number]['value'];
 
 /** People of the gateway by their emails, and groups of them. */
 type Listed<T> = Readonly<Record<'people' | 'groups', T>>;
 
 /** Who may come in, and whether share links let people in besides; a choice of null keeps the way. */
-export interface AccessRequest {
-  choice: AccessChoice | null;
+export interface WantedAccess {
+  choice: AccessWay | null;
   links: boolean;
   /** Who may sign in; two empty lists: all people of the gateway. Left out: nothing changes. */
   admitted?: Listed<string[]>;
@@ -87,7 +87,7 @@ export interface AccessFormProps {
   /** Asks for the choices that there are. */
   choices: () => Promise<readonly string[]>;
   /** Writes into the policy what was chosen; returns the password in it, if a new one is; undefined: it cannot be read. */
-  admit: (request: AccessRequest) => Promise<string | null | undefined>;
+  admit: (request: WantedAccess) => Promise<string | null | undefined>;
   /** Busy while a choice is written: the policy is not saved meanwhile. */
   writing: Submission;
 }
@@ -99,7 +99,7 @@ const CAN_HAVE_LINKS: ReadonlySet<string> = new Set(['password', 'sign-in']);
 
 /** What the form shows. */
 interface Chosen {
-  readonly choice: AccessChoice | '';
+  readonly choice: AccessWay | '';
   readonly links: boolean;
   /** As somebody writes them; null: the policy does not ask for people of the gateway. */
   readonly names: Listed<string> | null;
@@ -155,7 +155,7 @@ export function AccessForm({
     waiting.current = chosen.value;
     void run(write);
   };
-  const choose = (next: AccessChoice) =>
+  const choose = (next: AccessWay) =>
     request({
       choice: next,
       links: links && CAN_HAVE_LINKS.has(next),
@@ -237,7 +237,7 @@ function WrittenNames({ label, hint, value, onInput }: NamesFieldProps): JSX.Ele
 }
 
 /** What changes a policy from what it says to what was chosen. */
-function requestFor(next: Chosen, before: Chosen): AccessRequest {
+function requestFor(next: Chosen, before: Chosen): WantedAccess {
   const choice = next.choice === '' || next.choice === before.choice ? null : next.choice;
   const isListed = next.choice === 'sign-in' && (choice !== null || next.names !== before.names);
   return {

@@ -9,7 +9,7 @@ import { validationMessage } from '../../lib/validation-messages.ts';
 import { AgentError, problemsOf } from '../errors/agent-error.ts';
 
 /** A method on a path, with what it takes and answers. */
-export interface Route {
+export interface ApiRoute {
   method: 'get' | 'post' | 'put' | 'patch' | 'delete';
   /** `{url_part}` stands for a tunnel, `{id}` for a captured request or a share link. */
   path: string;
@@ -28,16 +28,16 @@ type ContentType = 'text/plain' | 'text/event-stream' | 'application/json' | 'ap
 export type RequestOfOne = Request<Record<'url_part' | 'id', string>>;
 
 /** A request for a route; its input is as the route's schemas return it. */
-interface Call<R extends Route> {
+interface Call<R extends ApiRoute> {
   query: R extends { query: infer Q extends z.ZodType } ? z.output<Q> : unknown;
   body: R extends { body: infer B extends z.ZodType } ? z.output<B> : unknown;
   req: RequestOfOne;
   res: Response;
 }
 
-type Answer<R extends Route> = R['answer'] extends infer A extends z.ZodType ? z.output<A> : unknown;
+type Answer<R extends ApiRoute> = R['answer'] extends infer A extends z.ZodType ? z.output<A> : unknown;
 
-export type Handlers<Table extends Readonly<Record<string, Route>>> = {
+export type Handlers<Table extends Readonly<Record<string, ApiRoute>>> = {
   [Id in keyof Table]: (call: Call<Table[Id]>) => Answer<Table[Id]> | Promise<Answer<Table[Id]>>;
 };
 
@@ -50,7 +50,7 @@ const MAX_BODY = 256 * 1024;
  *
  * @param guards run before a body is read, for requests that change something
  */
-export function serve<Table extends Readonly<Record<string, Route>>>(
+export function serve<Table extends Readonly<Record<string, ApiRoute>>>(
   table: Table,
   handlers: Handlers<NoInfer<Table>>,
   guards: RequestHandler[] = [],
@@ -71,7 +71,7 @@ export function serve<Table extends Readonly<Record<string, Route>>>(
   return router;
 }
 
-function checkQuery({ query = NO_QUERY }: Route): RequestHandler {
+function checkQuery({ query = NO_QUERY }: ApiRoute): RequestHandler {
   return (req, res, next) => {
     res.locals.query = parseInput(query, req.query);
     next();
@@ -122,8 +122,8 @@ function unsupported(problem: string): AgentError {
 }
 
 function answerWith(
-  { body, answer }: Route,
-  handler: (call: Call<Route>) => unknown,
+  { body, answer }: ApiRoute,
+  handler: (call: Call<ApiRoute>) => unknown,
 ): RequestHandler<Record<'url_part' | 'id', string>> {
   return async (req, res) => {
     const { query } = res.locals;

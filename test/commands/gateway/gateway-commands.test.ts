@@ -2,10 +2,10 @@ import { readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Command } from 'commander';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
-import { addGatewayCommand } from '../../../src/commands/gateway/gateway.ts';
+import { addGatewayCommand } from '../../../src/commands/gateway/gateway-commands.ts';
 import { readBackup } from '../../../src/gateway/backup/backup-file.ts';
 import { certificateFacts } from '../../../src/gateway/certificates/certificate-facts.ts';
-import { readKeyPair } from '../../../src/gateway/certificates/certificate-upload.ts';
+import { readUploadedPair } from '../../../src/gateway/certificates/certificate-upload.ts';
 import { claimGatewayNames } from '../../../src/gateway/certificates/gateway-names.ts';
 import { IssueError } from '../../../src/gateway/certificates/issuing/certificate-issuer.ts';
 import { failedJob } from '../../../src/gateway/certificates/renewal-schedule.ts';
@@ -352,7 +352,7 @@ it('gateway certificates shows the status of automatic certificates', async () =
   const policy = { authority: 'https://ca.test/directory', private_key_type: 'ecdsa' } as const;
   await claimGatewayNames(store, ['*.gw.test', 'gw.test', 'api.gw.test'], policy);
   const { certificatePem, privateKeyPem } = await issueCertificate({ subject: 'CN=gw.test', names: ['gw.test'] });
-  const { leaf, key } = readKeyPair(certificatePem, privateKeyPem);
+  const { leaf, key } = readUploadedPair(certificatePem, privateKeyPem);
   const facts = { ...certificateFacts(leaf, key), not_after: '2026-07-30T12:00:00Z' };
   const failure = new IssueError('DNS_ERROR', 'The DNS record _acme-challenge.gw.test is missing.');
   await store.database.write(() => {

@@ -2,9 +2,9 @@ import type { ReservedAddr } from '../../../management/resources/reserved-addr.t
 import { Named, optional } from '../cells.tsx';
 import { filled } from '../form.tsx';
 import { ItemLink } from '../item-link.tsx';
-import { ANNOTATIONS, CREATED, DESCRIPTION, resource } from '../resource.tsx';
+import { ANNOTATIONS, CREATED, DESCRIPTION_FIELD, resource } from '../resource-section.tsx';
 import { RESOURCES } from '../resources.ts';
-import { OWNER, OWNER_FIELD } from './credentials.tsx';
+import { OWNER, OWNER_FIELD } from './credentials-section.tsx';
 
 export const tcpAddressesSection = resource<ReservedAddr>(RESOURCES.reservedAddrs, {
   name: 'tcp-addresses',
@@ -23,7 +23,7 @@ export const tcpAddressesSection = resource<ReservedAddr>(RESOURCES.reservedAddr
   create: {
     label: 'Reserve TCP address',
     fields: [
-      DESCRIPTION,
+      DESCRIPTION_FIELD,
       {
         ...OWNER_FIELD,
         hint: 'Optional. Only its authtokens can bind the address; without one, all whose rules allow it.',

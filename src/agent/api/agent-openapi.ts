@@ -1,23 +1,23 @@
 import type { z } from 'zod';
 import {
+  describedQuery,
   ErrorBody,
   errorRefs,
   errorResponses,
   type JsonObject,
   jsonSchema,
   pathsOf,
-  queryParameters,
 } from '../../lib/http/openapi.ts';
-import { INSPECTION_OPERATIONS } from './inspection/inspection-operations.ts';
 import {
+  type AgentOperation,
   ERRORS,
   HEALTH_OPERATIONS,
   LIVENESS_OPERATIONS,
-  type Operation,
   type Operations,
   SHARE_LINK_OPERATIONS,
   TUNNEL_OPERATIONS,
-} from './operations.ts';
+} from './agent-operations.ts';
+import { INSPECTION_OPERATIONS } from './inspection/inspection-operations.ts';
 
 const ALWAYS = [400, 401, 403, 429, 500] as const;
 
@@ -30,7 +30,7 @@ const OPERATIONS: Operations = {
 };
 
 /** Describes the agent's API as an OpenAPI 3.1 document, from the schemas that validate its requests. */
-export function openApiDocument(version: string): JsonObject {
+export function agentOpenApi(version: string): JsonObject {
   const operations = Object.entries(OPERATIONS).map(([id, operation]) => ({ id, ...operation }));
   return {
     openapi: '3.1.0',
@@ -60,12 +60,12 @@ function describe({
   answer,
   links,
   errors = [],
-}: Operation & { id: string }): JsonObject {
+}: AgentOperation & { id: string }): JsonObject {
   const pathParameters = [...(path.includes('{url_part}') ? [URL_PART] : []), ...(path.includes('{id}') ? [ID] : [])];
   return {
     operationId: id,
     summary,
-    parameters: [...pathParameters, ...queryParameters(query)],
+    parameters: [...pathParameters, ...describedQuery(query)],
     ...(body && { requestBody: requestBody(body, examples) }),
     responses: {
       ...success(answer, links),
@@ -74,7 +74,7 @@ function describe({
   };
 }
 
-function requestBody(body: z.ZodType, examples: Operation['examples'] = {}): JsonObject {
+function requestBody(body: z.ZodType, examples: AgentOperation['examples'] = {}): JsonObject {
   const named = Object.fromEntries(Object.entries(examples).map(([name, value]) => [name, { value }]));
   return { required: true, content: { 'application/json': { schema: jsonSchema(body, 'input'), examples: named } } };
 }
@@ -98,7 +98,7 @@ const ID = {
 /** The tunnel that was created, for {@link URL_PART}. */
 const CREATED = '$response.body#/domain';
 
-function success(answer: Operation['answer'], links: readonly string[] = []): JsonObject {
+function success(answer: AgentOperation['answer'], links: readonly string[] = []): JsonObject {
   if (answer === null) return { 204: { description: 'Done.' } };
   const content =
     typeof answer === 'string'

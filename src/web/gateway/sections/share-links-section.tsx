@@ -3,7 +3,7 @@ import { Badge } from '../../ui/notice.tsx';
 import { present } from '../../ui/time-span.ts';
 import { Ago, dateOf, Named, optional } from '../cells.tsx';
 import type { FormField, FormValues, ItemForm } from '../form.tsx';
-import { CREATED, DESCRIPTION, newAnnotations, resource } from '../resource.tsx';
+import { CREATED, DESCRIPTION_FIELD, newAnnotations, resource } from '../resource-section.tsx';
 import { RESOURCES } from '../resources.ts';
 
 const HOUR_S = 3_600;
@@ -27,7 +27,7 @@ const FIELDS: readonly FormField[] = [
     kind: 'number',
     bounds: { min: 1, max: 1_000_000, canBeEmpty: true },
   },
-  DESCRIPTION,
+  DESCRIPTION_FIELD,
 ];
 const VALUES: FormValues = { expires_in: String(24 * HOUR_S), max_uses: '1' };
 

@@ -1,6 +1,6 @@
 import { type Command, InvalidArgumentError } from 'commander';
-import type { ShareLink } from '../agent/api-client.ts';
-import { count, duration } from './command-line.ts';
+import type { TunnelShareLink } from '../agent/api-client.ts';
+import { countOption, duration } from './command-line.ts';
 import { show, table } from './output.ts';
 
 export interface ShareOptions {
@@ -24,7 +24,7 @@ function lifetime(text: string): number {
 export function shareOptions(command: Command): Command {
   return command
     .requiredOption('-f, --for <duration>', 'How long it works, such as 30m, 24h or 7d; at most 90d', lifetime)
-    .option('-t, --times <count>', 'How many browsers can open it (default: any number)', count)
+    .option('-t, --times <count>', 'How many browsers can open it (default: any number)', countOption)
     .option('--description <text>', 'Whom the link is for')
     .option('--json', 'Print JSON');
 }
@@ -38,14 +38,14 @@ export function shareRequest({ for: ms, times, description }: ShareOptions) {
   };
 }
 
-export function showShare(made: ShareLink, { json }: { json?: boolean }): void {
+export function showShare(made: TunnelShareLink, { json }: { json?: boolean }): void {
   show(made, { json }, ({ link, id, expires_at, max_uses }) => {
     const browsers = max_uses === null ? '' : max_uses === 1 ? ', for 1 browser' : `, for ${max_uses} browsers`;
     return `${link}\n${id}: works until ${expires_at}${browsers}; shown only once`;
   });
 }
 
-export function sharesTable(links: readonly ShareLink[]): string {
+export function sharesTable(links: readonly TunnelShareLink[]): string {
   const rows = links.map(({ id, url, uses, max_uses, expires_at, created_by, description }) => [
     ...[id, url, `${uses} of ${max_uses ?? 'any'}`, expires_at, created_by, description ?? ''],
   ]);

@@ -2,16 +2,21 @@ import type { PageMember, PageResource } from '../../management/page-resources.t
 import { type Confirmation, edited, removal } from './action-dialogs.tsx';
 import { Ago, type Annotated, commonFacts, Named, optional } from './cells.tsx';
 import { type FormField, type FormValues, filled, type ItemForm } from './form.tsx';
-import type { Action, Column, Fact, Item, Section } from './section.ts';
+import type { Action, Fact, Item, ListColumn, Section } from './section.ts';
 
-export const DESCRIPTION: FormField = { name: 'description', label: 'Description', hint: 'Optional.', kind: 'text' };
+export const DESCRIPTION_FIELD: FormField = {
+  name: 'description',
+  label: 'Description',
+  hint: 'Optional.',
+  kind: 'text',
+};
 /** The fields of the members that most resources have. */
 export const ANNOTATIONS: readonly FormField[] = [
-  DESCRIPTION,
+  DESCRIPTION_FIELD,
   { name: 'metadata', label: 'Metadata', hint: 'Optional.', kind: 'lines' },
 ];
 /** When an item was created. */
-export const CREATED: Column<{ created_at: string }> = {
+export const CREATED: ListColumn<{ created_at: string }> = {
   head: 'Created',
   cell: ({ created_at }) => <Ago moment={created_at} />,
 };
@@ -29,7 +34,7 @@ type Said<T extends Item> = Omit<Section<T>, Derived | 'create' | 'actions'> & P
  * A resource whose items people create, change and delete. What is left out shows the members of its definition.
  * Descriptions and metadata need no values and no body.
  */
-export interface Resource<T extends Annotated>
+export interface ListedResource<T extends Annotated>
   extends Pick<Said<T>, 'name' | 'title' | 'empty'>,
     Partial<Omit<Said<T>, 'name' | 'title' | 'empty'>> {
   create?: Omit<ItemForm, 'body'> & { body?: ItemForm['body'] };
@@ -41,7 +46,7 @@ export interface Resource<T extends Annotated>
 }
 
 /** The list of a resource's items, with what one can do with each. */
-export function resource<T extends Annotated>(definition: PageResource, said: Resource<T>): Section<T> {
+export function resource<T extends Annotated>(definition: PageResource, said: ListedResource<T>): Section<T> {
   const list = listOf(definition);
   const { create, edit, remove, facts, actions, ...section } = { ...plainSection<T>(definition), ...said };
   const usual = (item: T) => {
@@ -77,7 +82,10 @@ export function memberTexts(item: object, { members }: PageResource): string[] {
 }
 
 /** Columns of members as they are, those first that are named. */
-export function memberColumns<T extends object>({ members }: PageResource, first: readonly string[] = []): Column<T>[] {
+export function memberColumns<T extends object>(
+  { members }: PageResource,
+  first: readonly string[] = [],
+): ListColumn<T>[] {
   return inOrder(members, first).map((member) => ({ head: member.label, cell: (item) => textOf(item, member) || '–' }));
 }
 
@@ -103,7 +111,7 @@ function plainSection<T extends Annotated>(definition: PageResource) {
   };
   const [sent, changed] = [form('create'), form('update')];
   const what = label.replace(/^[A-Z](?=[a-z])/, (letter) => letter.toLowerCase());
-  const named: Column<T> = {
+  const named: ListColumn<T> = {
     head: first?.label ?? label,
     cell: (item) => <Named name={nameOf(item)} below={item.description} />,
   };
@@ -134,9 +142,9 @@ function valuesOf(members: readonly PageMember[], values: FormValues): Record<st
   return Object.fromEntries(members.map(({ name }) => [name, values[name]?.trim() ?? '']));
 }
 
-function editForm<T extends Annotated>(edit: NonNullable<Resource<T>['edit']>, item: T): ItemForm {
+function editForm<T extends Annotated>(edit: NonNullable<ListedResource<T>['edit']>, item: T): ItemForm {
   const { label, fields, values, body } = edit;
-  const isAnnotated = fields.includes(DESCRIPTION);
+  const isAnnotated = fields.includes(DESCRIPTION_FIELD);
   return {
     label,
     fields,

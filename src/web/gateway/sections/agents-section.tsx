@@ -1,13 +1,13 @@
 import type { JSX } from 'preact';
 import type { Tunnel, TunnelSession } from '../../../management/resources/tunnel.ts';
-import { Address } from '../../ui/address.tsx';
+import { AddressView } from '../../ui/address.tsx';
 import { confirmed } from '../action-dialogs.tsx';
 import { commonFacts, For, Named, optional } from '../cells.tsx';
 import { ItemLink } from '../item-link.tsx';
 import { ItemTable, OwnedItems } from '../item-table.tsx';
-import { listOf } from '../resource.tsx';
+import { listOf } from '../resource-section.tsx';
 import { RESOURCES } from '../resources.ts';
-import type { Column, Section } from '../section.ts';
+import type { ListColumn, Section } from '../section.ts';
 import { api } from '../session.ts';
 
 /** How agents reach this gateway; guessed from the page's own address. */
@@ -98,8 +98,8 @@ interface ShownTunnel {
   started_at: string;
 }
 
-const COLUMNS: readonly Column<ShownTunnel>[] = [
-  { head: 'URL', cell: ({ public_url }) => (public_url ? <Address url={public_url} /> : '–') },
+const COLUMNS: readonly ListColumn<ShownTunnel>[] = [
+  { head: 'URL', cell: ({ public_url }) => (public_url ? <AddressView url={public_url} /> : '–') },
   { head: 'Forwards to', cell: ({ forwards_to }) => <code>{forwards_to ?? '–'}</code> },
   { head: 'Online for', cell: ({ started_at }) => <For moment={started_at} /> },
 ];

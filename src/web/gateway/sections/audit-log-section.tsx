@@ -6,9 +6,9 @@ import { confirmed } from '../action-dialogs.tsx';
 import { Ago, Named, optional } from '../cells.tsx';
 import { ItemLink, useSectionOf } from '../item-link.tsx';
 import { ItemTable } from '../item-table.tsx';
-import { listOf } from '../resource.tsx';
+import { listOf } from '../resource-section.tsx';
 import { RESOURCES } from '../resources.ts';
-import type { Action, Column, Section } from '../section.ts';
+import type { Action, ListColumn, Section } from '../section.ts';
 import { api } from '../session.ts';
 
 /** What the kinds of objects are called: resources, and what else events are about. */
@@ -199,7 +199,7 @@ interface Member {
   after: unknown;
 }
 
-const COLUMNS: readonly Column<Member>[] = [
+const COLUMNS: readonly ListColumn<Member>[] = [
   { head: 'Member', cell: ({ id }) => <code>{id}</code> },
   { head: 'Before', cell: ({ before }) => shown(before) },
   { head: 'After', cell: ({ after }) => shown(after) },

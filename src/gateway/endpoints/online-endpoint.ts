@@ -4,7 +4,7 @@ import type { ByteChannel } from '../../agent-protocol/byte-channel.ts';
 import { type RecentCounts, RecentFailures } from '../../lib/time/recent-failures.ts';
 import type { CompiledPolicy } from '../../traffic-policy/engine.ts';
 import type { EndpointProtocol, TlsTermination } from '../../traffic-policy/policy-subjects.ts';
-import type { Credential, EndpointOwner } from './endpoint-owner.ts';
+import type { EndpointOwner, OwnerCredential } from './endpoint-owner.ts';
 import type { ReportQueue, ReportReader, RequestFeed } from './request-feed.ts';
 
 export type { EndpointProtocol } from '../../traffic-policy/policy-subjects.ts';
@@ -109,7 +109,7 @@ export function demandsHandshake({ tls, policy }: Pick<GatewayEndpoint, 'tls' | 
 export interface LabelHolder {
   /** `tn_…` */
   readonly publicId: string;
-  readonly owner: { readonly credential: Pick<Credential, 'id' | 'ownerId' | 'hasRules'> };
+  readonly owner: { readonly credential: Pick<OwnerCredential, 'id' | 'ownerId' | 'hasRules'> };
   readonly boundAt: Date;
 }
 

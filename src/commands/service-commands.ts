@@ -70,7 +70,7 @@ async function confirmPurge(service: Service): Promise<void> {
 }
 
 /** Prints the state and sets the exit code. */
-export async function status(options: ServiceOptions): Promise<void> {
+export async function serviceStatus(options: ServiceOptions): Promise<void> {
   const { state, lines } = await serviceState(chosen(options), thisProgram(), thisHost());
   show({ state, lines }, options, (shown) => shown.lines.join('\n'));
   process.exitCode = EXIT_CODES[state] ?? 3;

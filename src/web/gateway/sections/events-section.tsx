@@ -2,13 +2,13 @@ import type { EventDestination, EventSubscription, RefusedEvent } from '../../..
 import { Badge } from '../../ui/notice.tsx';
 import { confirmed, edited } from '../action-dialogs.tsx';
 import { Ago, Named, optional } from '../cells.tsx';
-import { type FormField, type FormValues, type ItemForm, linesOf } from '../form.tsx';
+import { type FormField, type FormValues, type ItemForm, textLines } from '../form.tsx';
 import { ItemLink } from '../item-link.tsx';
 import { OwnedItems } from '../item-table.tsx';
 import { loadOptions } from '../paged-list.ts';
-import { ANNOTATIONS, CREATED, newAnnotations, resource } from '../resource.tsx';
+import { ANNOTATIONS, CREATED, newAnnotations, resource } from '../resource-section.tsx';
 import { RESOURCES } from '../resources.ts';
-import type { Action, Column } from '../section.ts';
+import type { Action, ListColumn } from '../section.ts';
 import { api } from '../session.ts';
 
 /** Where a destination sends events, in one line. */
@@ -188,7 +188,7 @@ export const eventDestinationsSection = resource<EventDestination>(RESOURCES.eve
   ],
 });
 
-const REFUSED_COLUMNS: readonly Column<RefusedEvent>[] = [
+const REFUSED_COLUMNS: readonly ListColumn<RefusedEvent>[] = [
   { head: 'Event', cell: ({ event_type, event_id }) => <Named name={event_type} below={event_id} /> },
   { head: 'Happened', cell: ({ event_timestamp }) => <Ago moment={event_timestamp} /> },
   { head: 'Reason', cell: ({ reason, sending }) => (sending ? 'Is sent again' : reason) },
@@ -268,7 +268,7 @@ function shortTypes(subscription: EventSubscription): string {
   return types.slice(0, MOST_TYPES).join(', ') + (more > 0 ? ` and ${more} more` : '') || 'No events';
 }
 
-const SUBSCRIPTION_COLUMNS: readonly Column<EventSubscription>[] = [
+const SUBSCRIPTION_COLUMNS: readonly ListColumn<EventSubscription>[] = [
   { head: 'Events', cell: (each) => <Named name={shortTypes(each)} below={each.description} /> },
   CREATED,
 ];
@@ -296,8 +296,8 @@ const SUBSCRIPTION_FIELDS: readonly FormField[] = [
 ];
 
 const bodyOf = ({ sources, destinations }: FormValues): object => ({
-  sources: linesOf(sources).map((type) => ({ type })),
-  destination_ids: linesOf(destinations),
+  sources: textLines(sources).map((type) => ({ type })),
+  destination_ids: textLines(destinations),
 });
 
 /** Makes a subscription. */

@@ -9,12 +9,12 @@ import { Badge, ProblemNotice, type Tone } from '../ui/notice.tsx';
 
 const STATUS = { ok: 'OK', failed: 'Problem', skipped: 'Skipped' } as const;
 
-const TONES: Record<Finding['status'], Tone> = { ok: 'good', failed: 'bad', skipped: 'neutral' };
-const ORDER: Finding['status'][] = ['failed', 'ok', 'skipped'];
+const TONES: Record<FindingView['status'], Tone> = { ok: 'good', failed: 'bad', skipped: 'neutral' };
+const ORDER: FindingView['status'][] = ['failed', 'ok', 'skipped'];
 
 /** The findings of a diagnosis, problems first. */
 export function Doctor({ onClose }: { onClose: () => void }): JSX.Element {
-  const result = useSignal<readonly Finding[] | ApiProblem | null>(null);
+  const result = useSignal<readonly FindingView[] | ApiProblem | null>(null);
   const run = async () => {
     result.value = null;
     result.value = await runDoctor().catch((error: unknown) => {
@@ -38,8 +38,8 @@ export function Doctor({ onClose }: { onClose: () => void }): JSX.Element {
       {Array.isArray(found) && (
         <ul class="findings">
           {found
-            .toSorted((a: Finding, b: Finding) => ORDER.indexOf(a.status) - ORDER.indexOf(b.status))
-            .map(({ check, title, status, detail, advice }: Finding) => (
+            .toSorted((a: FindingView, b: FindingView) => ORDER.indexOf(a.status) - ORDER.indexOf(b.status))
+            .map(({ check, title, status, detail, advice }: FindingView) => (
               <li key={check + detail}>
                 <Badge tone={TONES[status]}>{STATUS[status]}</Badge>
                 <div>
@@ -56,14 +56,14 @@ export function Doctor({ onClose }: { onClose: () => void }): JSX.Element {
   );
 }
 
-function summary(findings: readonly Finding[]): string {
+function summary(findings: readonly FindingView[]): string {
   const count = findings.filter(({ status }) => status === 'failed').length;
   return count === 0 ? 'No problems found.' : count === 1 ? '1 problem found.' : `${count} problems found.`;
 }
 
-export type Finding = PageFinding;
+export type FindingView = PageFinding;
 
 /** Runs the checks of `device-agent doctor` on the device; takes up to ten seconds. */
-export async function runDoctor(): Promise<Finding[]> {
-  return (await call<{ findings: Finding[] }>('POST', '/page/doctor')).findings;
+export async function runDoctor(): Promise<FindingView[]> {
+  return (await call<{ findings: FindingView[] }>('POST', '/page/doctor')).findings;
 }

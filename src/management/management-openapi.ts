@@ -1,12 +1,12 @@
 import { z } from 'zod';
 import {
+  describedQuery,
   ErrorBody,
   errorRefs,
   errorResponses,
   type JsonObject,
   jsonSchema,
   pathsOf,
-  queryParameters,
 } from '../lib/http/openapi.ts';
 import { allOperations, type Operation } from './operations.ts';
 import {
@@ -37,7 +37,7 @@ const ERRORS = {
 /**
  * Generates the OpenAPI 3.1 document of the API from the schemas and operations that server and client use.
  */
-export function openApiDocument({ baseUrl, version }: OpenApiOptions): JsonObject {
+export function managementOpenApi({ baseUrl, version }: OpenApiOptions): JsonObject {
   const operations = allOperations().map(({ operation, ...named }) => ({ ...named, ...operation }));
   return {
     openapi: '3.1.0',
@@ -120,7 +120,7 @@ function describe({ id, family, ...operation }: Operation & { id: string; family
       ...VERSION_HEADERS,
       ...pathParameters(operation),
       ...(operation.listKey === null ? [] : pageParameters(operation)),
-      ...queryParameters(operation.filters),
+      ...describedQuery(operation.filters),
     ],
     ...(operation.body && { requestBody: requestBody(operation.body) }),
     responses: {

@@ -1,8 +1,8 @@
 import type { TlsEdge } from '../../../management/resources/tls-edge.ts';
 import { Named } from '../cells.tsx';
-import { EdgeModules, moduleActions, modulesOf } from '../edge-modules.tsx';
-import { type FormField, type FormValues, linesOf } from '../form.tsx';
-import { ANNOTATIONS, CREATED, DESCRIPTION, resource } from '../resource.tsx';
+import { EdgeModuleList, moduleActions, modulesOf } from '../edge-modules.tsx';
+import { type FormField, type FormValues, textLines } from '../form.tsx';
+import { ANNOTATIONS, CREATED, DESCRIPTION_FIELD, resource } from '../resource-section.tsx';
 import { RESOURCES } from '../resources.ts';
 
 const HOSTPORTS: FormField = {
@@ -12,7 +12,7 @@ const HOSTPORTS: FormField = {
   kind: 'lines',
   required: 'Enter at least one address, such as cam.example.com:443.',
 };
-const hostportsOf = ({ hostports }: FormValues): object => ({ hostports: linesOf(hostports) });
+const hostportsOf = ({ hostports }: FormValues): object => ({ hostports: textLines(hostports) });
 
 /** The addresses of an edge; a description stands for an edge without any. */
 export function nameOfEdge({ hostports, description }: Pick<TlsEdge, 'hostports' | 'description'>): string {
@@ -35,7 +35,7 @@ export const edgesSection = resource<TlsEdge>(RESOURCES.tlsEdges, {
     title: 'No TLS edges yet',
     text: 'A TLS edge serves addresses of your own from many agents, or with a fixed response.',
   },
-  create: { label: 'Create TLS edge', fields: [HOSTPORTS, DESCRIPTION], body: hostportsOf },
+  create: { label: 'Create TLS edge', fields: [HOSTPORTS, DESCRIPTION_FIELD], body: hostportsOf },
   edit: {
     label: 'Edit TLS edge',
     fields: [HOSTPORTS, ...ANNOTATIONS],
@@ -43,7 +43,7 @@ export const edgesSection = resource<TlsEdge>(RESOURCES.tlsEdges, {
     body: hostportsOf,
   },
   facts: (edge) => [{ label: 'Serves', value: <pre>{(edge.hostports ?? []).join('\n') || '(no addresses)'}</pre> }],
-  more: (edge) => <EdgeModules edge={edge} />,
+  more: (edge) => <EdgeModuleList edge={edge} />,
   remove: ({ hostports }) => ({
     effects: hostports?.length
       ? hostports.map((address) => `${address} goes offline for all clients.`)

@@ -3,12 +3,12 @@ import type { ApiKey, Credential } from '../../../management/resources/credentia
 import { Badge } from '../../ui/notice.tsx';
 import { confirmed } from '../action-dialogs.tsx';
 import { Named, optional } from '../cells.tsx';
-import { type FormField, type FormValues, filled, linesOf, type ShownOnce } from '../form.tsx';
+import { type FormField, type FormValues, filled, type ShownOnce, textLines } from '../form.tsx';
 import { ItemLink, ItemName } from '../item-link.tsx';
 import { loadOptions } from '../paged-list.ts';
-import { ANNOTATIONS, CREATED, DESCRIPTION, resource } from '../resource.tsx';
+import { ANNOTATIONS, CREATED, DESCRIPTION_FIELD, resource } from '../resource-section.tsx';
 import { RESOURCES } from '../resources.ts';
-import type { Action, Column } from '../section.ts';
+import type { Action, ListColumn } from '../section.ts';
 import { api, session } from '../session.ts';
 
 const BOT_NAME: FormField = { name: 'name', label: 'Name', hint: 'Optional.', kind: 'text' };
@@ -44,7 +44,7 @@ export const botUsersSection = resource<BotUser>(RESOURCES.botUsers, {
 });
 
 /** The owner of an item of another list. */
-export const OWNER: Column<{ owner_id: string | null }> = {
+export const OWNER: ListColumn<{ owner_id: string | null }> = {
   head: 'Bot user',
   cell: ({ owner_id }) => (owner_id ? <ItemName id={owner_id} /> : '–'),
 };
@@ -91,7 +91,10 @@ const rulesOf = ({ acl }: Credential) => (acl?.length ? <code>{acl.join(' ')}</c
 const tokenOf = ({ token }: Readonly<Record<string, unknown>>): ShownOnce | null =>
   typeof token === 'string' ? { text: token } : null;
 
-const NAME: Column<Token> = { head: 'Description', cell: (token) => <Named name={nameOf(token)} below={token.id} /> };
+const NAME: ListColumn<Token> = {
+  head: 'Description',
+  cell: (token) => <Named name={nameOf(token)} below={token.id} />,
+};
 /** What an authtoken may bind: without a rule everything, which nobody gets by leaving a field empty. */
 const RULES: readonly FormField[] = [
   {
@@ -116,7 +119,7 @@ const RULES: readonly FormField[] = [
     isShown: ({ scope }) => scope !== 'all',
   },
 ];
-const aclOf = ({ scope, acl }: FormValues): string[] => (scope === 'all' ? [] : linesOf(acl));
+const aclOf = ({ scope, acl }: FormValues): string[] => (scope === 'all' ? [] : textLines(acl));
 
 export const authtokensSection = resource<Credential>(RESOURCES.credentials, {
   name: 'authtokens',
@@ -127,7 +130,7 @@ export const authtokensSection = resource<Credential>(RESOURCES.credentials, {
   empty: { title: 'No authtokens yet', text: 'An agent signs in with an authtoken. Give each device one of its own.' },
   create: {
     label: 'Create authtoken',
-    fields: [DESCRIPTION, ...RULES, OWNER_FIELD],
+    fields: [DESCRIPTION_FIELD, ...RULES, OWNER_FIELD],
     body: ({ owner_id, ...values }) => ({ ...filled({ owner_id }), acl: aclOf(values) }),
     once: tokenOf,
   },
@@ -155,7 +158,7 @@ export const apiKeysSection = resource<ApiKey>(RESOURCES.apiKeys, {
   empty: { title: 'No API keys yet', text: 'A program calls the management API with an API key.' },
   create: {
     label: 'Create API key',
-    fields: [DESCRIPTION, OWNER_FIELD],
+    fields: [DESCRIPTION_FIELD, OWNER_FIELD],
     body: ({ owner_id }) => filled({ owner_id }),
     once: tokenOf,
   },

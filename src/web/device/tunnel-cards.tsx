@@ -1,8 +1,8 @@
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import type { FeedTunnel } from '../../agent/api/page/page-routes.ts';
-import { accessText, isInternal } from '../ui/access.tsx';
-import { Address } from '../ui/address.tsx';
+import { accessText, isInternal } from '../ui/access-form.tsx';
+import { AddressView } from '../ui/address.tsx';
 import { Button, ButtonLink, CopyButton } from '../ui/button.tsx';
 import { byteSize } from '../ui/byte-size.ts';
 import { TextField } from '../ui/field.tsx';
@@ -18,7 +18,7 @@ const FEW = 8;
 const PAGE = 50;
 
 /** All tunnels; those with problems come first, and of both kinds the newest. */
-export function TunnelList({ tunnels }: { tunnels: readonly FeedTunnel[] }): JSX.Element {
+export function TunnelCards({ tunnels }: { tunnels: readonly FeedTunnel[] }): JSX.Element {
   const filter = useSignal('');
   const shown = useSignal(PAGE);
   const wanted = filter.value.trim().toLowerCase();
@@ -116,7 +116,7 @@ function TunnelCard({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
           {STATES[status]} <span class="since">for {spanSince(since)}</span>
         </Badge>
       </div>
-      <Address url={url} />
+      <AddressView url={url} />
       <p class="upstream">
         <ArrowIcon />
         <span class="visually-hidden">Forwards to</span> <code>{upstream}</code>

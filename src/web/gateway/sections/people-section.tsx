@@ -1,17 +1,17 @@
 import type { ApplicationUser } from '../../../management/resources/application-session.ts';
 import type { Endpoint } from '../../../management/resources/endpoint.ts';
 import type { Person } from '../../../management/resources/person.ts';
-import { accessText } from '../../ui/access.tsx';
+import { accessText } from '../../ui/access-form.tsx';
 import { Badge } from '../../ui/notice.tsx';
 import { confirmed, edited } from '../action-dialogs.tsx';
 import { Ago, dateOf, Named, optional } from '../cells.tsx';
-import { type FormField, type FormValues, filled, linesOf, type ShownOnce } from '../form.tsx';
+import { type FormField, type FormValues, filled, type ShownOnce, textLines } from '../form.tsx';
 import { OwnedItems } from '../item-table.tsx';
-import { CREATED, resource } from '../resource.tsx';
+import { CREATED, resource } from '../resource-section.tsx';
 import { RESOURCES } from '../resources.ts';
-import type { Action, Column } from '../section.ts';
+import type { Action, ListColumn } from '../section.ts';
 import { api } from '../session.ts';
-import { urlOf } from './endpoints.tsx';
+import { endpointUrl } from './endpoints-section.tsx';
 
 const FIELDS: readonly FormField[] = [
   { name: 'name', label: 'Name', hint: 'Optional.', kind: 'text' },
@@ -27,7 +27,7 @@ const FIELDS: readonly FormField[] = [
   },
 ];
 
-const bodyOf = ({ groups, dashboard }: FormValues) => ({ groups: linesOf(groups), dashboard: dashboard === 'yes' });
+const bodyOf = ({ groups, dashboard }: FormValues) => ({ groups: textLines(groups), dashboard: dashboard === 'yes' });
 
 const waysOf = ({ password_set_at, passkeys }: Person): string[] => [
   ...(password_set_at === null ? [] : ['Password']),
@@ -39,8 +39,8 @@ const way = (person: Person) => (
 );
 
 /** Endpoints at which a person may sign in; further rules of their policies can refuse requests. */
-const MAY_OPEN: readonly Column<Endpoint>[] = [
-  { head: 'URL', cell: (endpoint) => <span class="url">{urlOf(endpoint)}</span> },
+const MAY_OPEN: readonly ListColumn<Endpoint>[] = [
+  { head: 'URL', cell: (endpoint) => <span class="url">{endpointUrl(endpoint)}</span> },
   { head: 'Device', cell: ({ device, type }) => device?.name ?? (type === 'cloud' ? 'Cloud' : '–') },
   { head: 'Who may come in', cell: ({ access = [], url }) => accessText(access, url) },
 ];

@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { EndpointOptions, TLS_VERSIONS, TUNNEL_PROTOCOLS } from '../connectors/connector.ts';
 import { SHOWN_STATES, TunnelChange, TunnelRequest } from '../tunnels/tunnel.ts';
 import { UPSTREAM_STATES } from '../upstreams/upstream-health.ts';
-import { querySchema, type Route } from './routes.ts';
+import { type ApiRoute, querySchema } from './agent-routes.ts';
 import { Count, LastError, StatusReport } from './status-report.ts';
 
 /** Statuses of errors, and what they mean here. */
@@ -22,7 +22,7 @@ export const ERRORS = {
 };
 
 /** A documented route. Its key in a table is its `operationId`. */
-export interface Operation extends Route {
+export interface AgentOperation extends ApiRoute {
   summary: string;
   query?: z.ZodObject;
   examples?: Readonly<Record<string, z.input<typeof TunnelRequest>>>;
@@ -32,7 +32,7 @@ export interface Operation extends Route {
   errors?: readonly (keyof typeof ERRORS)[];
 }
 
-export type Operations = Readonly<Record<string, Operation>>;
+export type Operations = Readonly<Record<string, AgentOperation>>;
 
 /** An option in an answer, where it is left out when it was not sent. */
 function asSent<T extends z.ZodType>(option: keyof EndpointOptions, schema: T) {
@@ -199,7 +199,7 @@ const ShareLinkRequest = z.strictObject({
 export type ShareLinkRequest = z.output<typeof ShareLinkRequest>;
 
 /** Lets browsers in at a tunnel; the gateway keeps it. */
-export const ShareLink = z.object({
+export const TunnelShareLink = z.object({
   id: z.string().describe('Its id at the gateway.'),
   url: z.string().describe('The URL of the tunnel that it opens.'),
   link: z.string().nullable().describe('The link itself: only in the answer to its creation, null afterwards.'),
@@ -215,14 +215,14 @@ export const ShareLink = z.object({
       "Who made it: the id of an authtoken, an API key or a person, or `gateway` for a command on the gateway's machine.",
     ),
 });
-export type ShareLink = z.infer<typeof ShareLink>;
+export type TunnelShareLink = z.infer<typeof TunnelShareLink>;
 
 export const SHARE_LINK_OPERATIONS = {
   listShareLinks: {
     method: 'get',
     path: '/share_links',
     summary: 'List the share links to tunnels that are online, newest first',
-    answer: z.array(ShareLink),
+    answer: z.array(TunnelShareLink),
     errors: [501, 502, 503],
   },
   createShareLink: {
@@ -230,7 +230,7 @@ export const SHARE_LINK_OPERATIONS = {
     path: '/tunnels/{url_part}/share_links',
     summary: 'Make a link that lets browsers in at a tunnel',
     body: ShareLinkRequest,
-    answer: ShareLink,
+    answer: TunnelShareLink,
     errors: [404, 409, 413, 415, 501, 502, 503],
   },
   revokeShareLink: {

@@ -1,17 +1,24 @@
 import type { JSX } from 'preact';
 import type { Device } from '../../../management/resources/device.ts';
 import type { EnrolmentKey } from '../../../management/resources/enrolment.ts';
-import { Address, unicodeForm } from '../../ui/address.tsx';
+import { AddressView, unicodeForm } from '../../ui/address.tsx';
 import { Badge, type Tone } from '../../ui/notice.tsx';
 import { present } from '../../ui/time-span.ts';
 import { confirmed } from '../action-dialogs.tsx';
 import { Ago, dateOf, For, linesOfPairs, Named, optional, Pairs } from '../cells.tsx';
 import { type FormField, type FormValues, pairsOf, type ShownOnce } from '../form.tsx';
 import { ItemLink } from '../item-link.tsx';
-import { ANNOTATIONS, DESCRIPTION, memberColumns, memberFacts, memberTexts, resource } from '../resource.tsx';
+import {
+  ANNOTATIONS,
+  DESCRIPTION_FIELD,
+  memberColumns,
+  memberFacts,
+  memberTexts,
+  resource,
+} from '../resource-section.tsx';
 import { RESOURCES } from '../resources.ts';
 import { api } from '../session.ts';
-import { TunnelTable } from './agents.tsx';
+import { TunnelTable } from './agents-section.tsx';
 
 const APPROVAL_HINT = 'Anyone with the code can join until it expires.';
 const usedBy = (uses: number, most: number | null) => (most === null ? `${uses} joined` : `${uses} of ${most} joined`);
@@ -119,7 +126,7 @@ export const invitesSection = resource<EnrolmentKey>(RESOURCES.enrolmentKeys, {
         required: 'Enter the domain of the site, such as *.site-a.example.com.',
       },
       ...INVITE_FIELDS,
-      DESCRIPTION,
+      DESCRIPTION_FIELD,
     ],
     values: INVITE_VALUES,
     body: inviteBody,
@@ -208,7 +215,7 @@ export const devicesSection = resource<Device>(RESOURCES.devices, {
       ? { label: 'Last seen', value: device.last_seen_at ? <Ago moment={device.last_seen_at} /> : 'never' }
       : { label: 'Online for', value: <For moment={device.online_since} /> },
     { label: 'Site', value: `*.${device.site}` },
-    { label: 'Its API', value: <Address url={urlAt(device.domain)} /> },
+    { label: 'Its API', value: <AddressView url={urlAt(device.domain)} /> },
     ...memberFacts(device, RESOURCES.devices, ['agent_version']),
     ...optional('Labels', Object.keys(device.labels).length > 0 && <Pairs of={device.labels} />),
     ...optional('Names at the site', device.plain_names.map((label) => `${label}.${device.site}`).join(', ')),

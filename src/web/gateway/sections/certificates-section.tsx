@@ -4,7 +4,7 @@ import { CopyButton } from '../../ui/button.tsx';
 import { Badge, type Tone } from '../../ui/notice.tsx';
 import { present } from '../../ui/time-span.ts';
 import { dateOf, Named, optional } from '../cells.tsx';
-import { ANNOTATIONS, CREATED, DESCRIPTION, resource } from '../resource.tsx';
+import { ANNOTATIONS, CREATED, DESCRIPTION_FIELD, resource } from '../resource-section.tsx';
 import { RESOURCES } from '../resources.ts';
 
 /** A certificate that nobody renews needs attention so many milliseconds before its end. */
@@ -92,7 +92,7 @@ export const certificatesSection = resource<TlsCertificate>(RESOURCES.tlsCertifi
         kind: 'code',
         required: 'Paste the private key.',
       },
-      DESCRIPTION,
+      DESCRIPTION_FIELD,
     ],
     body: ({ certificate_pem = '', private_key_pem = '' }) => ({ certificate_pem, private_key_pem }),
   },
@@ -147,7 +147,7 @@ export const authoritiesSection = resource<CertificateAuthority>(RESOURCES.certi
         kind: 'code',
         required: 'Paste the certificate.',
       },
-      DESCRIPTION,
+      DESCRIPTION_FIELD,
     ],
     body: ({ ca_pem = '' }) => ({ ca_pem }),
   },

@@ -5,10 +5,10 @@ import { Ago, Named, optional } from '../cells.tsx';
 import { type FormField, filled } from '../form.tsx';
 import { ItemLink } from '../item-link.tsx';
 import { OwnedItems } from '../item-table.tsx';
-import { ANNOTATIONS, CREATED, DESCRIPTION, newAnnotations, resource } from '../resource.tsx';
+import { ANNOTATIONS, CREATED, DESCRIPTION_FIELD, newAnnotations, resource } from '../resource-section.tsx';
 import { RESOURCES } from '../resources.ts';
-import type { Action, Column } from '../section.ts';
-import { OWNER, OWNER_FIELD } from './credentials.tsx';
+import type { Action, ListColumn } from '../section.ts';
+import { OWNER, OWNER_FIELD } from './credentials-section.tsx';
 
 const NAME: FormField = {
   name: 'name',
@@ -45,7 +45,7 @@ export const vaultsSection = resource<Vault>(RESOURCES.vaults, {
     label: 'Create vault',
     fields: [
       NAME,
-      DESCRIPTION,
+      DESCRIPTION_FIELD,
       {
         ...OWNER_FIELD,
         hint: 'Optional. Whose agents may use the secrets in their policies; those of cloud endpoints and TLS edges always may.',
@@ -79,7 +79,7 @@ export const vaultsSection = resource<Vault>(RESOURCES.vaults, {
   }),
 });
 
-const COLUMNS: readonly Column<Secret>[] = [
+const COLUMNS: readonly ListColumn<Secret>[] = [
   { head: 'Name', cell: ({ name, description }) => <Named name={name} below={description} /> },
   { head: 'Changed', cell: ({ updated_at, created_at }): JSX.Element => <Ago moment={updated_at ?? created_at} /> },
 ];
@@ -92,7 +92,7 @@ function addSecret(vault: Vault): Action {
     path: '/vault_secrets',
     form: {
       label: 'Add secret',
-      fields: [NAME, VALUE, DESCRIPTION],
+      fields: [NAME, VALUE, DESCRIPTION_FIELD],
       body: ({ name = '', value, ...values }) => ({
         name: name.trim(),
         value,

@@ -1,10 +1,10 @@
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { describe, expect, it } from 'vitest';
-import { openApiDocument } from '../../src/management/openapi.ts';
+import { managementOpenApi } from '../../src/management/management-openapi.ts';
 import { allOperations } from '../../src/management/operations.ts';
 import { describedMembers, unusualTypes } from '../support/openapi-check.ts';
 
-const document = openApiDocument({ baseUrl: 'https://gateway.example.com', version: '1.0.0' }) as unknown as {
+const document = managementOpenApi({ baseUrl: 'https://gateway.example.com', version: '1.0.0' }) as unknown as {
   paths: Record<
     string,
     Record<

@@ -9,11 +9,11 @@ import { DnsRecords } from '../dns-records.tsx';
 import { filled } from '../form.tsx';
 import { ItemLink } from '../item-link.tsx';
 import { loadOptions } from '../paged-list.ts';
-import { ANNOTATIONS, DESCRIPTION, resource } from '../resource.tsx';
+import { ANNOTATIONS, DESCRIPTION_FIELD, resource } from '../resource-section.tsx';
 import { RESOURCES } from '../resources.ts';
 import type { Action } from '../section.ts';
 import { api } from '../session.ts';
-import { certificatesSection } from './certificates.tsx';
+import { certificatesSection } from './certificates-section.tsx';
 
 /** The state of a certificate that cannot be issued or renewed; a search for it finds them. */
 export const NEEDS_ATTENTION = 'Needs attention';
@@ -63,7 +63,7 @@ export const domainsSection = resource<ReservedDomain>(RESOURCES.reservedDomains
           { value: 'no', label: 'None', hint: 'You can upload one later.' },
         ],
       },
-      DESCRIPTION,
+      DESCRIPTION_FIELD,
     ],
     body: ({ domain = '', automatic }) => ({
       domain: domain.trim(),

@@ -8,13 +8,13 @@ import type {
 import { Badge, Notice } from '../../ui/notice.tsx';
 import { edited, removal } from '../action-dialogs.tsx';
 import { Named } from '../cells.tsx';
-import { type FormField, linesOf } from '../form.tsx';
+import { type FormField, textLines } from '../form.tsx';
 import { ItemLink } from '../item-link.tsx';
 import { OwnedItems } from '../item-table.tsx';
 import { loadOptions } from '../paged-list.ts';
-import { ANNOTATIONS, CREATED, DESCRIPTION, newAnnotations, resource } from '../resource.tsx';
+import { ANNOTATIONS, CREATED, DESCRIPTION_FIELD, newAnnotations, resource } from '../resource-section.tsx';
 import { RESOURCES } from '../resources.ts';
-import type { Action, Column } from '../section.ts';
+import type { Action, ListColumn } from '../section.ts';
 
 const nameOf = ({ description, id }: IpPolicy): string => description || id;
 
@@ -43,7 +43,7 @@ export const ipPoliciesSection = resource<IpPolicy>(RESOURCES.ipPolicies, {
   }),
 });
 
-const COLUMNS: readonly Column<IpPolicyRule>[] = [
+const COLUMNS: readonly ListColumn<IpPolicyRule>[] = [
   { head: 'Address range', cell: ({ cidr }) => <code>{cidr}</code> },
   {
     head: 'Action',
@@ -95,7 +95,7 @@ function addRule(policy: IpPolicy): Action {
             { value: 'deny', label: 'Deny' },
           ],
         },
-        DESCRIPTION,
+        DESCRIPTION_FIELD,
       ],
       body: ({ cidr = '', action = 'allow', ...values }) => ({
         cidr: cidr.trim(),
@@ -186,7 +186,7 @@ export const ipRestrictionsSection = resource<IpRestriction>(RESOURCES.ipRestric
     body: ({ type = 'endpoints', enforced, ids }) => ({
       type,
       enforced: enforced === 'yes',
-      ip_policy_ids: linesOf(ids),
+      ip_policy_ids: textLines(ids),
     }),
   },
   edit: {
@@ -196,7 +196,7 @@ export const ipRestrictionsSection = resource<IpRestriction>(RESOURCES.ipRestric
       enforced: enforced ? 'yes' : 'no',
       ids: ip_policies.map(({ id }) => id).join('\n'),
     }),
-    body: ({ enforced, ids }) => ({ enforced: enforced === 'yes', ip_policy_ids: linesOf(ids) }),
+    body: ({ enforced, ids }) => ({ enforced: enforced === 'yes', ip_policy_ids: textLines(ids) }),
   },
   facts: (each) => [
     { label: 'State', value: state(each) },

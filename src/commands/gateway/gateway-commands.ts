@@ -3,10 +3,10 @@ import type { Row, Store } from '../../gateway/store/store.ts';
 import { printable } from '../../lib/terminal-text.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { VARIABLES } from '../../settings/variables.ts';
-import { examples, parsed, refuse } from '../command-line.ts';
+import { examples, parsedOption, refuseUsage } from '../command-line.ts';
 import { jsonText, note, print } from '../output.ts';
 import { withStore } from '../settings-place.ts';
-import { type ShareOptions, shareOptions } from '../share-links.ts';
+import { type ShareOptions, shareOptions } from '../share-link-calls.ts';
 import type { BackupOptions, RestoreOptions } from './gateway-backup.ts';
 import { addFleetCommands } from './gateway-fleet.ts';
 import type { LogOptions } from './gateway-log.ts';
@@ -27,7 +27,7 @@ export function addGatewayCommand(program: Command, { run, settings }: GatewayCo
     .description('Run a standalone gateway')
     .allowExcessArguments()
     .action(async (_options, { args: [unknown] }: Command) => {
-      if (unknown !== undefined) refuse(gateway, gateway, unknown);
+      if (unknown !== undefined) refuseUsage(gateway, gateway, unknown);
       await run();
     });
   addInitCommand(gateway);
@@ -76,31 +76,33 @@ function addInitCommand(gateway: Command): void {
   )
     .description('Set up a gateway: settings, service, first API key; show and check its DNS records. Repeatable')
     .option('-d, --domain <hostname>', 'Base domain, such as gateway.example.com', (text) =>
-      parsed(VARIABLES.GATEWAY_DOMAIN, text),
+      parsedOption(VARIABLES.GATEWAY_DOMAIN, text),
     )
     .option('--no-service', 'For a trial: settings and data in the current folder, ports 8443 and 8080')
     .option('--https-port <port>', 'Public HTTPS port (default: 443)', (text) =>
-      parsed(VARIABLES.GATEWAY_HTTPS_PORT, text),
+      parsedOption(VARIABLES.GATEWAY_HTTPS_PORT, text),
     )
-    .option('--http-port <port>', 'Public HTTP port (default: 80)', (text) => parsed(VARIABLES.GATEWAY_HTTP_PORT, text))
+    .option('--http-port <port>', 'Public HTTP port (default: 80)', (text) =>
+      parsedOption(VARIABLES.GATEWAY_HTTP_PORT, text),
+    )
     .option('--no-acme', 'Certificates of the gateway’s own CA only, none of Let’s Encrypt')
     .option('--email <address>', 'Where Let’s Encrypt sends notices', (text) =>
-      parsed(VARIABLES.GATEWAY_ACME_EMAIL, text),
+      parsedOption(VARIABLES.GATEWAY_ACME_EMAIL, text),
     )
     .option(
       '--database <url>',
       'Shared PostgreSQL database instead of one in the data folder (default: GATEWAY_DATABASE_URL, which other users of the machine cannot see)',
-      (text) => parsed(VARIABLES.GATEWAY_DATABASE_URL, text),
+      (text) => parsedOption(VARIABLES.GATEWAY_DATABASE_URL, text),
     )
     .option(
       '--node-address <host:port>',
       'Where other gateways of the shared database reach this one’s HTTPS port',
-      (text) => parsed(VARIABLES.GATEWAY_NODE_ADDRESS, text),
+      (text) => parsedOption(VARIABLES.GATEWAY_NODE_ADDRESS, text),
     )
     .option(
       '--address <ip...>',
       'Public addresses for the DNS records (default: those of this machine)',
-      (text: string, before: string[] = []) => [...before, parsed(VARIABLES.GATEWAY_HOST, text)],
+      (text: string, before: string[] = []) => [...before, parsedOption(VARIABLES.GATEWAY_HOST, text)],
     )
     .option('--from <user@host>', 'Another host that tries the public ports, asked over SSH')
     .option('--json', 'Print the result as JSON')
@@ -149,7 +151,7 @@ function addSharedDatabaseCommands(gateway: Command, settings: () => GatewayServ
     .option(
       '--to <url>',
       'postgres://user:password@host/database (default: GATEWAY_DATABASE_URL, which other users of the machine cannot see); sqlite: back into DATA_DIR',
-      (text) => (text === 'sqlite' ? text : parsed(VARIABLES.GATEWAY_DATABASE_URL, text)),
+      (text) => (text === 'sqlite' ? text : parsedOption(VARIABLES.GATEWAY_DATABASE_URL, text)),
     )
     .option('--lost', 'With --to sqlite, when PostgreSQL is lost for good: what DATA_DIR has becomes the data')
     .option('--json', 'Print the result, with the settings to add, as JSON')
@@ -255,13 +257,15 @@ function addShareCommands(gateway: Command, settings: () => GatewayServerSetting
     .command('list', { isDefault: true })
     .description('List the links, without their values (the default command)')
     .option('--json', 'Print JSON')
-    .action(async (options: { json?: boolean }) => (await load()).listShares(settings(), options));
+    .action(async (options: { json?: boolean }) => (await load()).listGatewayShares(settings(), options));
   shares
     .command('revoke')
     .description('Revoke a link, at once; browsers that have opened it are no longer let in')
     .argument('<id>', 'id of the link, sl_…, as listed')
     .option('--json', 'Print the result as JSON')
-    .action(async (id: string, options: { json?: boolean }) => (await load()).revokeShare(settings(), id, options));
+    .action(async (id: string, options: { json?: boolean }) =>
+      (await load()).revokeGatewayShare(settings(), id, options),
+    );
 }
 
 function addSignInsCommand(gateway: Command, settings: () => GatewayServerSettings): void {

@@ -3,8 +3,8 @@ import type { JSX } from 'preact';
 import type { AccessChoices, AccessText } from '../../../gateway/api/dashboard/access-text.ts';
 import type { Endpoint } from '../../../management/resources/endpoint.ts';
 import type { Person } from '../../../management/resources/person.ts';
-import { AccessForm, accessText, isInternal, type NamesFieldProps, takesLinks } from '../../ui/access.tsx';
-import { Address, UnicodeForm, unicodeForm } from '../../ui/address.tsx';
+import { AccessForm, accessText, isInternal, type NamesFieldProps, takesLinks } from '../../ui/access-form.tsx';
+import { AddressView, UnicodeForm, unicodeForm } from '../../ui/address.tsx';
 import { Button } from '../../ui/button.tsx';
 import { Dialog } from '../../ui/dialog.tsx';
 import { setter, TextArea } from '../../ui/field.tsx';
@@ -17,14 +17,14 @@ import { FIGURES, TrafficFigure, TrafficFigures } from '../endpoint-traffic.tsx'
 import { type FormField, FormFieldInput, type FormValues, type Option } from '../form.tsx';
 import { ItemLink } from '../item-link.tsx';
 import { loadItems } from '../paged-list.ts';
-import { ANNOTATIONS, resource } from '../resource.tsx';
+import { ANNOTATIONS, resource } from '../resource-section.tsx';
 import { RESOURCES } from '../resources.ts';
 import { type Action, searchLink } from '../section.ts';
 import { api } from '../session.ts';
-import { shareForm } from './share-links.tsx';
+import { shareForm } from './share-links-section.tsx';
 
 /** What people call an endpoint. */
-export const urlOf = ({ url, hostport }: Endpoint): string => url ?? hostport ?? '–';
+export const endpointUrl = ({ url, hostport }: Endpoint): string => url ?? hostport ?? '–';
 const reachOf = ({ bindings }: Endpoint): string => (bindings?.includes('internal') ? 'Internal' : 'Public');
 
 /** The traffic of TLS edges counts for the tunnels behind them. */
@@ -74,14 +74,14 @@ export const endpointsSection = resource<Endpoint>(RESOURCES.endpoints, {
   name: 'endpoints',
   title: 'Endpoints',
   online: ['ep_'],
-  nameOf: urlOf,
+  nameOf: endpointUrl,
   columns: [
     {
       head: 'URL',
       cell: (endpoint) => (
         <>
-          <span class="url">{urlOf(endpoint)}</span>
-          <UnicodeForm of={urlOf(endpoint)} />
+          <span class="url">{endpointUrl(endpoint)}</span>
+          <UnicodeForm of={endpointUrl(endpoint)} />
         </>
       ),
     },
@@ -109,14 +109,14 @@ export const endpointsSection = resource<Endpoint>(RESOURCES.endpoints, {
     label: 'Edit cloud endpoint',
     fields: FIELDS,
     values: (endpoint) => ({
-      url: urlOf(endpoint),
+      url: endpointUrl(endpoint),
       traffic_policy: endpoint.traffic_policy ?? '',
       pooling_enabled: endpoint.pooling_enabled ? 'yes' : 'no',
     }),
     body: bodyOf,
   },
   facts: (endpoint) => [
-    { label: 'URL', value: <Address url={urlOf(endpoint)} /> },
+    { label: 'URL', value: <AddressView url={endpointUrl(endpoint)} /> },
     ...optional('Device', endpoint.device && <ItemLink id={endpoint.device.id} />),
     { label: 'Protocol', value: endpoint.proto.toUpperCase() },
     { label: 'Reach', value: reachOf(endpoint) },
@@ -133,7 +133,7 @@ export const endpointsSection = resource<Endpoint>(RESOURCES.endpoints, {
   ],
   more: (endpoint) => (isCounted(endpoint) ? <TrafficFigures endpoint={endpoint.id} /> : null),
   remove: (endpoint) => ({
-    effects: [`${urlOf(endpoint)} goes offline at once, and what it has forwarded ends.`],
+    effects: [`${endpointUrl(endpoint)} goes offline at once, and what it has forwarded ends.`],
     submit: 'Delete cloud endpoint',
   }),
   // What an agent or a TLS edge has brought is changed there.
@@ -201,7 +201,7 @@ function AccessDialog({
         {problem && <ProblemNotice title="The policy was not changed" problem={problem} />}
         <AccessForm
           present={endpoint.access ?? []}
-          url={urlOf(endpoint)}
+          url={endpointUrl(endpoint)}
           people={endpoint.people ?? null}
           NamesField={KnownNames}
           choices={async () => (await api<AccessChoices>('GET', '/dashboard/access')).choices}
