@@ -16,6 +16,7 @@ const SOURCES = [
   'packaging/bundled-packages.ts',
   'packaging/compressed-copies.ts',
   'packaging/management-types.ts',
+  'packaging/schema-types.ts',
   'packaging/smaller-modules.ts',
   'packaging/third-party-licenses.ts',
   'test/faults/fleet-agents.ts',
@@ -79,10 +80,13 @@ export function buildIfStale() {
 }
 
 /**
+ * Runs a build tool in the checkout.
+ *
  * @param {string} tool of node_modules/.bin
  * @param {string[]} args
+ * @throws Error when it fails
  */
-function run(tool, args) {
+export function run(tool, args) {
   runProgram(tool, join(ROOT, 'node_modules/.bin', tool), args);
 }
 

@@ -11,12 +11,15 @@ import { type Clock, systemClock } from '../lib/time/clock.ts';
 import { PACKAGED_PAGES, VERSION } from '../packaged.ts';
 import { isCloudAddress, type Settings } from '../settings/agent-settings.ts';
 import { ApiTokenInUse, openApiToken } from '../settings/api-token.ts';
+import type { TunnelDetail } from './api/agent-operations.ts';
 import { type AppOptions, createLocalApp, createRemoteApp } from './api/app.ts';
 import { LazyInspection } from './api/inspection/lazy-inspection.ts';
 import type { Metrics, MetricsSource } from './api/metrics.ts';
 import { DevicePage } from './api/page/device-page.ts';
 import type { PageFinding } from './api/page/page-routes.ts';
 import { hasContainerNetwork, type RunningServer, startServer } from './api/server.ts';
+import { presentStatus, type StatusReport } from './api/status-report.ts';
+import { presentDetail, TunnelActions } from './api/tunnel-actions.ts';
 import type { SessionStatus } from './connectors/connector.ts';
 import type { AgentCommand } from './connectors/gateway-link.ts';
 import type { AgentContext } from './context/agent-context.ts';
@@ -52,6 +55,9 @@ export interface Agent {
    */
   readonly started: Promise<void>;
   status(): AgentStatus;
+  /** What `GET /status` answers. */
+  report(): StatusReport;
+  readonly tunnels: TunnelActions;
   /** The addresses of the agent and its gateway by their names in `/status`. */
   addresses(): Record<string, string | null>;
   /** Milliseconds since the session supervisor last made progress, online or not. */
@@ -72,6 +78,12 @@ export interface AgentExtras {
   diagnose: (() => Promise<PageFinding[]>) | null;
   /** Called when the operator of the gateway wants the agent to restart or stop; left out: not supported. */
   onCommand?: (command: AgentCommand) => void;
+  /** Called when the session is online or lost. */
+  onSession?: () => void;
+  /** Called when a tunnel has been created, and after its state or URL has changed. */
+  onTunnel?: (tunnel: TunnelDetail) => void;
+  /** False: no API on this device. */
+  hasLocalApi?: boolean;
 }
 
 const NO_EXTRAS: AgentExtras = { logTail: null, diagnose: null };
@@ -185,6 +197,7 @@ async function launch(context: AgentContext, extras: AgentExtras): Promise<Omit<
     },
     requestLog: requestLog && ((url) => requestLog.connection(url)),
     removed: (id) => inspection.forget(id),
+    changed: (view) => extras.onTunnel?.(presentDetail(view, tunnels)),
     isCloud: gateway.kind === 'remote' && isCloudAddress(gateway.serverAddr),
   });
   const inspection = new LazyInspection({
@@ -202,6 +215,8 @@ async function launch(context: AgentContext, extras: AgentExtras): Promise<Omit<
   // Registered first, so that the agent's own endpoint is bound first on each session.
   own?.start();
   onStop(() => own?.stop());
+  const sessionChanged = () => extras.onSession?.();
+  connector.on('online', sessionChanged).on('offline', sessionChanged);
   await tunnels.start();
   onStop(() => tunnels.stop());
   monitor.start();
@@ -244,16 +259,18 @@ async function launch(context: AgentContext, extras: AgentExtras): Promise<Omit<
     const remote = createRemoteApp(app, api.requireToken ? token : null);
     servers.push(await startServer(remote, { path: own.socket }, log));
   }
-  const server = await startServer(createLocalApp(app, api.host, token), api, log);
-  servers.push(server);
-  const url = `http://${server.address}`;
-  addresses.api = url;
-  if (server.port !== null && isLoopbackHost(api.host)) guard.protectOwnPorts(new Map([[server.port, OWN_API]]));
-  log.info({ url }, 'local API listening');
-  if (!isLoopbackHost(api.host) && hasContainerNetwork())
-    log.info({ url }, 'API listens beyond this container: publish its port on 127.0.0.1 only');
-  else if (!isLoopbackHost(api.host))
-    log.warn({ url }, 'API and its token cross the network unencrypted; use AGENT_DOMAIN for remote access');
+  if (extras.hasLocalApi !== false) {
+    const server = await startServer(createLocalApp(app, api.host, token), api, log);
+    servers.push(server);
+    const url = `http://${server.address}`;
+    addresses.api = url;
+    if (server.port !== null && isLoopbackHost(api.host)) guard.protectOwnPorts(new Map([[server.port, OWN_API]]));
+    log.info({ url }, 'local API listening');
+    if (!isLoopbackHost(api.host) && hasContainerNetwork())
+      log.info({ url }, 'API listens beyond this container: publish its port on 127.0.0.1 only');
+    else if (!isLoopbackHost(api.host))
+      log.warn({ url }, 'API and its token cross the network unencrypted; use AGENT_DOMAIN for remote access');
+  }
   if (api.domain !== null && !api.requireToken) {
     log.warn(
       { domain: api.domain },
@@ -266,6 +283,8 @@ async function launch(context: AgentContext, extras: AgentExtras): Promise<Omit<
   return {
     started: Promise.all([connector.start(), metrics()]).then(() => {}),
     status: () => ({ session: connector.status, tunnels: tunnels.shownCounts(), remoteApi: own?.status ?? null }),
+    report: () => presentStatus(health),
+    tunnels: new TunnelActions(tunnels, monitor),
     addresses: health.addresses,
     silentMs: () => connector.silentMs,
     reload: async (next) => {

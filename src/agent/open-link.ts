@@ -9,7 +9,7 @@ export { type GatewayLink, type GatewaySession, SessionRefused } from './connect
  * Opens the link to a gateway with a connector. Each one's code is loaded only when it is used; the SDK's native code
  * takes memory.
  *
- * @throws {OperatorError} when the SDK has no binary for this platform and the gateway is ngrok's cloud
+ * @throws {OperatorError} when the SDK is missing or has no binary for this platform, and the gateway is ngrok's cloud
  */
 export async function openLink(kind: ConnectorKind, options: GatewayLinkOptions): Promise<GatewayLink> {
   if (kind === 'native') return openNativeLink(options);
@@ -31,7 +31,12 @@ async function openNativeLink(options: GatewayLinkOptions): Promise<GatewayLink>
   return native.openNativeLink(options);
 }
 
+const MISSING_SDK =
+  "ngrok's cloud requires the package @ngrok/ngrok, which is not installed: install it, or use a gateway of your own";
+
 function noSdk(reason: string, cause: unknown): OperatorError {
+  // A program that embeds the agent may leave it out.
+  if (reason.endsWith("'@ngrok/ngrok'")) return new OperatorError(MISSING_SDK, 1, { cause });
   return new OperatorError(
     `@ngrok/ngrok, which connects to ngrok's cloud, has no binary for this platform (${reason}): ` +
       'use a gateway of your own and set NGROK_SERVER_ADDR to its address',

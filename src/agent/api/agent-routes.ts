@@ -134,7 +134,7 @@ function answerWith(
 }
 
 /** @throws {AgentError} 400 that lists everything the schema finds wrong */
-function parseInput<T extends z.ZodType>(schema: T, input: unknown): z.output<T> {
+export function parseInput<T extends z.ZodType>(schema: T, input: unknown): z.output<T> {
   const parsed = schema.safeParse(input, { error: validationMessage });
   if (parsed.success) return parsed.data;
   const details = problemsOf(parsed.error);

@@ -13,6 +13,7 @@ import type { DevicePage } from './page/device-page.ts';
 import { fixedAccessRouter, sessionAuth, signInRouter } from './page/sign-in-router.ts';
 import { type GatewayLinks, shareLinksRouter } from './share-links-router.ts';
 import type { HealthSource } from './status-report.ts';
+import { TunnelActions } from './tunnel-actions.ts';
 import { tunnelsRouter } from './tunnels-router.ts';
 
 export interface AppOptions extends HealthSource {
@@ -73,7 +74,7 @@ function createApp(options: AppOptions, side: Side, { first, access, beforeData 
   app.use(livenessRouter(), page.site(), access);
   if (beforeData) app.use(beforeData);
   app.use(
-    tunnelsRouter(options.tunnels, options.monitor),
+    tunnelsRouter(new TunnelActions(options.tunnels, options.monitor)),
     shareLinksRouter(options.tunnels, options.shareLinks),
     options.inspection.router,
     healthRouter(options),

@@ -36,6 +36,8 @@ export interface TunnelManagerOptions {
   warningsAt?: (url: string) => readonly string[];
   /** How a gateway in this process reports requests; omitted: there is none. */
   watchAtUrl?: WatchAtUrl;
+  /** Called when a tunnel has been created, and after its state or URL has changed. */
+  changed?: (view: TunnelView) => void;
   /** Called with the id of a tunnel that was deleted. */
   removed?: (id: string) => void;
   /** Where new tunnels without a full hostname get their names; omitted: the gateway chooses. */
@@ -165,6 +167,7 @@ export class TunnelManager {
     supervisor = this.#supervise(tunnel, endpoint, traffic);
     const view = supervisor;
     if (unresolved) this.reports.health(view)?.failed(unresolved, false);
+    this.options.changed?.(view);
     return view;
   }
 
@@ -255,6 +258,7 @@ export class TunnelManager {
       changed: (before: TunnelState, isFirst: boolean) => {
         this.#list.changed(supervisor, before);
         this.#log.changed(supervisor, before, isFirst);
+        this.options.changed?.(supervisor);
       },
     };
     const supervisor: TunnelSupervisor = new TunnelSupervisor(tunnel, this.context, own, endpoint);

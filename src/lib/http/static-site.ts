@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { extname, join } from 'node:path';
-import { type Request, type Response, Router } from 'express';
+import { type NextFunction, type Request, type Response, Router } from 'express';
 import { hasErrno } from '../errors.ts';
 
 const TYPES: Readonly<Record<string, string>> = {
@@ -55,25 +55,25 @@ export function staticSite(folder: string, page: string): Router {
     res.vary('Accept');
     if (req.accepts(['json', 'html']) !== 'html') return next();
     // The page names its scripts and styles, which get new names with each version.
-    await send(join(folder, page, 'index.html'), 'no-cache', req, res);
+    await send(join(folder, page, 'index.html'), 'no-cache', req, res, next);
   });
   router.get('/assets/:name', async (req, res, next) => {
     const { name } = req.params;
     if (!ASSET.test(name)) return next();
-    try {
-      await send(join(folder, 'assets', name), 'public, max-age=31536000, immutable', req, res);
-    } catch (error) {
-      if (!hasErrno(error, 'ENOENT')) throw error;
-      next();
-    }
+    await send(join(folder, 'assets', name), 'public, max-age=31536000, immutable', req, res, next);
   });
   return router;
 }
 
-async function send(file: string, caching: string, req: Request, res: Response): Promise<void> {
+/** Passes requests for a missing file on. */
+async function send(file: string, caching: string, req: Request, res: Response, next: NextFunction): Promise<void> {
   // Browsers name br last, although it is the smallest.
   const [encoding, suffix] = ENCODINGS.find(([name]) => req.acceptsEncodings(name) === name) ?? [null, ''];
-  const content = await readFile(file + suffix);
+  const content = await readFile(file + suffix).catch((error: unknown) => {
+    if (hasErrno(error, 'ENOENT')) return null;
+    throw error;
+  });
+  if (content === null) return next();
   res.vary('Accept-Encoding');
   res.set({ ...SECURITY_HEADERS, 'Content-Type': TYPES[extname(file)], 'Cache-Control': caching });
   if (encoding !== null) res.set('Content-Encoding', encoding);

@@ -69,3 +69,9 @@ it.each(['..%2fsecret.js', '%2e%2e/secret.js', 'device-Ab1.js.br', 'none.js', '.
     expect((await request(setUp()).get(`/assets/${name}`)).status).toBe(404);
   },
 );
+
+it('answers 404 where the build has no page', async () => {
+  const app = express();
+  app.use(staticSite(temporaryFolder(), 'device'));
+  expect((await request(app).get('/').set('Accept', BROWSER)).status).toBe(404);
+});

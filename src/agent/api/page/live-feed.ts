@@ -9,7 +9,7 @@ import type { Tunnel } from '../../tunnels/tunnel.ts';
 import type { UpstreamChecks } from '../../upstreams/upstream-monitor.ts';
 import { admissionOf } from '../bearer-auth.ts';
 import { type HealthSource, presentStatus } from '../status-report.ts';
-import { presentDetail } from '../tunnels-router.ts';
+import { presentDetail } from '../tunnel-actions.ts';
 import type { FeedChange, FeedSnapshot, FeedTunnel, FeedTunnelChange } from './page-routes.ts';
 
 const INTERVAL_MS = 1_000;
