@@ -22,12 +22,14 @@ function enter(): void {
 function leave(): void {
   isCurrent = false;
   turn += 1;
-  // Nothing may ask for the next turn, and the arrival is in the past all the same.
-  if (arrivedIn === turn - 1) setImmediate(leaveUnasked);
+  // Nothing may ask for the next turn, and the arrival is in the past all the same, and no work waits any more.
+  if (arrivedIn === turn - 1 || waiting !== null) setImmediate(leaveUnasked);
 }
 
 function leaveUnasked(): void {
-  if (!isCurrent) turn += 1;
+  if (isCurrent) return;
+  turn += 1;
+  waiting = null;
 }
 
 /** Numbers the turns of the event loop: work without a wait in between has one number. */

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { type AddressInfo, connect, createServer } from 'node:net';
 import { expect, it } from 'vitest';
 import { ProcessorSpan } from '../../../src/lib/time/clock.ts';
-import { currentTurn, noteArrival, runInTurn } from '../../../src/lib/time/loop-turn.ts';
+import { currentTurn, hasTimeForWork, noteArrival, runInTurn } from '../../../src/lib/time/loop-turn.ts';
 import { listening } from '../../support/loopback.ts';
 
 /** Takes processor time. */
@@ -83,4 +83,17 @@ it('tasks run although connections arrive all the time', async () => {
   arrive();
   await turnsOf('one', 1);
   isDone = true;
+});
+
+it('work waits for connections that arrive, also when other work was asked for long before and not done', async () => {
+  const turnsLater = async () => {
+    for (let i = 0; i < 5; i++) await new Promise(setImmediate);
+  };
+  await turnsLater();
+  noteArrival();
+  expect(hasTimeForWork()).toBe(false);
+  await turnsLater();
+  busy(6);
+  noteArrival();
+  expect(hasTimeForWork()).toBe(false);
 });
