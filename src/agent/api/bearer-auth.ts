@@ -57,12 +57,12 @@ export class TokenGate {
 }
 
 /** Remembers how to find out whether the caller would still be let in: streams outlive the request. */
-export function admit(res: Response, admissionOf: () => boolean): void {
-  res.locals.admissionOf = admissionOf;
+export function admit(res: Response, admissionCheck: () => boolean): void {
+  res.locals.admissionOf = admissionCheck;
 }
 
 /** See {@link admit}; always where no one needs to prove anything. */
-export function admissionOf(res: Response): () => boolean {
+export function admissionCheck(res: Response): () => boolean {
   return res.locals.admissionOf ?? (() => true);
 }
 

@@ -53,14 +53,14 @@ const CHOICES = [
     hint: 'Clients with a certificate. Put that of your CA into the policy below, in place of the dots.',
   },
 ] as const;
-export type AccessWay = (typeof CHOICES)[number]['value'];
+export type AccessOption = (typeof CHOICES)[number]['value'];
 
 /** People of the gateway by their emails, and groups of them. */
 type Listed<T> = Readonly<Record<'people' | 'groups', T>>;
 
 /** Who may come in, and whether share links let people in besides; a choice of null keeps the way. */
 export interface WantedAccess {
-  choice: AccessWay | null;
+  choice: AccessOption | null;
   links: boolean;
   /** Who may sign in; two empty lists: all people of the gateway. Left out: nothing changes. */
   admitted?: Listed<string[]>;
@@ -99,7 +99,7 @@ const CAN_HAVE_LINKS: ReadonlySet<string> = new Set(['password', 'sign-in']);
 
 /** What the form shows. */
 interface Chosen {
-  readonly choice: AccessWay | '';
+  readonly choice: AccessOption | '';
   readonly links: boolean;
   /** As somebody writes them; null: the policy does not ask for people of the gateway. */
   readonly names: Listed<string> | null;
@@ -155,7 +155,7 @@ export function AccessForm({
     waiting.current = chosen.value;
     void run(write);
   };
-  const choose = (next: AccessWay) =>
+  const choose = (next: AccessOption) =>
     request({
       choice: next,
       links: links && CAN_HAVE_LINKS.has(next),

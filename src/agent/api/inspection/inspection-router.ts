@@ -18,7 +18,7 @@ import type { Tunnel } from '../../tunnels/tunnel.ts';
 import type { TunnelView } from '../../tunnels/tunnel-list.ts';
 import type { TunnelManager } from '../../tunnels/tunnel-manager.ts';
 import { type Handlers, type RequestOfOne, serve } from '../agent-routes.ts';
-import { admissionOf } from '../bearer-auth.ts';
+import { admissionCheck } from '../bearer-auth.ts';
 import { type ExchangeFilter, matcherOf } from './exchange-filter.ts';
 import { INSPECTION_OPERATIONS } from './inspection-operations.ts';
 import type {
@@ -232,7 +232,7 @@ class RequestsFeed {
     }
     const snapshot: RequestsSnapshot = { inspection, requests };
     this.#unwatch ??= store.watch((tunnelId, id) => this.#note(tunnelId, id));
-    this.#streams.add(res, viewer, eventText('snapshot', snapshot), admissionOf(res));
+    this.#streams.add(res, viewer, eventText('snapshot', snapshot), admissionCheck(res));
     res.once('close', () => this.#unwatchIfAlone());
   }
 

@@ -7,7 +7,7 @@ import { PolicyInput, PolicyNotApplicable, toTrafficPolicy } from '../../../traf
 import { AgentError, RETRY_AFTER_S } from '../../errors/agent-error.ts';
 import type { Tunnel } from '../../tunnels/tunnel.ts';
 import type { UpstreamChecks } from '../../upstreams/upstream-monitor.ts';
-import { admissionOf } from '../bearer-auth.ts';
+import { admissionCheck } from '../bearer-auth.ts';
 import { type HealthSource, presentStatus } from '../status-report.ts';
 import { presentDetail } from '../tunnel-actions.ts';
 import type { FeedChange, FeedSnapshot, FeedTunnel, FeedTunnelChange } from './page-routes.ts';
@@ -41,7 +41,7 @@ export class LiveFeed {
     }
     // The others first, so that all have the same state from here on.
     this.#update();
-    this.#pages.add(res, null, eventText('snapshot', this.#snapshot()), admissionOf(res));
+    this.#pages.add(res, null, eventText('snapshot', this.#snapshot()), admissionCheck(res));
     // What it finds comes as a change.
     void this.source.monitor.refresh();
   }

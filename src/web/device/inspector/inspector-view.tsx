@@ -7,7 +7,7 @@ import { BackIcon } from '../../ui/icons.tsx';
 import { keepInAddress, queryInAddress, route } from '../../ui/router.ts';
 import { RequestDialog } from './request-dialog.tsx';
 import { RequestFilters, RequestList } from './request-list.tsx';
-import { filterOf, filterQuery, openTraffic, type TrafficModel } from './traffic-model.ts';
+import { filterOf, openTraffic, type TrafficModel, trafficQuery } from './traffic-model.ts';
 import './inspector.css';
 import type { InspectionReport } from '../../../agent/api/inspection/inspection-reports.ts';
 import { call } from '../../ui/api.ts';
@@ -31,7 +31,7 @@ export interface InspectorProps {
 export function InspectorView({ tunnel, ca, requestId, isEditing }: InspectorProps): JSX.Element {
   const [model] = useState(() => openTraffic(tunnel.url, ca));
   /** The query of the filter that is shown. */
-  const shown = useRef(filterQuery(model.filter.peek()).toString());
+  const shown = useRef(trafficQuery(model.filter.peek()).toString());
   const heading = useRef<HTMLHeadingElement>(null);
   useEffect(() => {
     // The link that led here has left the page, and the focus with it.
@@ -45,8 +45,8 @@ export function InspectorView({ tunnel, ca, requestId, isEditing }: InspectorPro
     const given = queryInAddress();
     const { value } = model.filter;
     if (given.size > 0 && given.toString() !== shown.current) model.filter.value = filterOf(given);
-    else keepInAddress(filterQuery(value));
-    shown.current = filterQuery(model.filter.peek()).toString();
+    else keepInAddress(trafficQuery(value));
+    shown.current = trafficQuery(model.filter.peek()).toString();
   };
   useEffect(() => effect(keepFilter), [model]);
   const report = model.inspection.value;
@@ -97,7 +97,7 @@ function InspectionSwitch({ model }: { model: TrafficModel }): JSX.Element | nul
   if (report === null) return null;
   const act = (method: string, part: string, body?: object) => run(() => call(method, `${model.path}/${part}`, body));
   const start = () => void act('PUT', 'inspection', { duration_seconds: Number(seconds.value) });
-  const query = filterQuery(model.filter.value).toString();
+  const query = trafficQuery(model.filter.value).toString();
   const isOn = report.state === 'on';
   return (
     <div class={`card switch ${report.state}`}>

@@ -11,7 +11,7 @@ import { SelectField, TextField } from '../../ui/field.tsx';
 import { Badge, EmptyState, ProblemNotice, type Tone } from '../../ui/notice.tsx';
 import { linkTo } from '../../ui/router.ts';
 import { attempt } from '../../ui/submission.ts';
-import { filterQuery, type RequestFilter, type TrafficModel } from './traffic-model.ts';
+import { type RequestFilter, type TrafficModel, trafficQuery } from './traffic-model.ts';
 
 const ANSWERED_BY = { upstream: null, gateway: 'Gateway', endpoint: 'Internal endpoint' } as const;
 
@@ -47,7 +47,7 @@ export function RequestList({ model, tunnel }: { model: TrafficModel; tunnel: Fe
   const { value: filter } = model.filter;
   const isKnown = model.inspection.value !== null;
   useEffect(() => {
-    if (!isKnown || filterQuery(filter).size === 0 || model.matching.peek().length >= PAGE || !model.hasOlder.peek())
+    if (!isKnown || trafficQuery(filter).size === 0 || model.matching.peek().length >= PAGE || !model.hasOlder.peek())
       return;
     // The agent may hold others that match; asked once somebody has stopped typing.
     const timer = window.setTimeout(() => void more(), TYPING_MS);
@@ -93,7 +93,7 @@ function Row({ request, tunnelId }: { request: RequestSummary; tunnelId: string 
         </span>
         <span class="request-facts">
           <time datetime={started}>{new Date(started).toLocaleTimeString('en-GB')}</time>
-          <span>{durationText(ms)}</span>
+          <span>{tookText(ms)}</span>
           <span>{byteSize(bytes)}</span>
           <span class="request-client">{client}</span>
         </span>
@@ -122,7 +122,7 @@ function toneOf(status: number): Tone {
 }
 
 /** A duration in milliseconds or seconds. */
-export function durationText(ms: number): string {
+export function tookText(ms: number): string {
   if (ms < 0.05) return '< 0.1 ms';
   if (ms < 9.95) return `${ms.toFixed(1)} ms`;
   return ms < 999.5 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`;

@@ -12,7 +12,7 @@ import { useSubmission } from '../../ui/submission.ts';
 import { BodyView } from './body-view.tsx';
 import { MessageList } from './message-list.tsx';
 import { replay } from './replay-form.tsx';
-import { durationText, StatusBadge } from './request-list.tsx';
+import { StatusBadge, tookText } from './request-list.tsx';
 import type { TrafficModel } from './traffic-model.ts';
 
 const MAX_TITLE = 60;
@@ -122,14 +122,14 @@ function Facts({ detail, tunnelId }: { detail: RequestDetail; tunnelId: string }
       </div>
       <div>
         <dt>Duration</dt>
-        <dd>{durationText(detail.duration_ms)}</dd>
+        <dd>{tookText(detail.duration_ms)}</dd>
       </div>
       {timings.map(
         ([name, ms]) =>
           ms !== null && (
             <div key={name}>
               <dt>{name}</dt>
-              <dd>{durationText(ms)}</dd>
+              <dd>{tookText(ms)}</dd>
             </div>
           ),
       )}

@@ -99,7 +99,7 @@ export function openTraffic(url: string, ca: string | null): TrafficModel {
     request: (id) => byId.value.get(id),
     loadOlder: async () => {
       const asked = filter.value;
-      const query = filterQuery(asked);
+      const query = trafficQuery(asked);
       query.set('limit', String(PAGE));
       const before = reached.value?.filter === asked ? reached.value.id : complete;
       if (before !== undefined) query.set('before', before);
@@ -109,7 +109,7 @@ export function openTraffic(url: string, ca: string | null): TrafficModel {
       if (starts !== asOf) return;
       const id = older.length < PAGE ? undefined : older.at(-1)?.id;
       reached.value = { filter: asked, id };
-      if (filterQuery(asked).size === 0) complete = older.at(-1)?.id ?? complete;
+      if (trafficQuery(asked).size === 0) complete = older.at(-1)?.id ?? complete;
       merge(older);
     },
     add: (request) => merge([request]),
@@ -138,7 +138,7 @@ export function matches({ method, path, status, minDurationMs }: RequestFilter):
 }
 
 /** The filter as the API's query, which is the one in the page's address, too. */
-export function filterQuery({ method, path, status, minDurationMs }: RequestFilter): URLSearchParams {
+export function trafficQuery({ method, path, status, minDurationMs }: RequestFilter): URLSearchParams {
   return new URLSearchParams({
     ...(method !== '' && { method }),
     ...(path !== '' && { path }),
