@@ -13,6 +13,7 @@ type Annotations = { description?: string | undefined; metadata?: string | undef
 export interface Stored<R extends Resource, Row> {
   resource: R;
   rows: {
+    has(column: string): boolean;
     get(id: string): Row | null;
     page(before: string | null, limit: number): Row[];
     insert(row: Row): void;
@@ -40,7 +41,7 @@ export function storedActions<Row extends { id: string }, R extends Resource>(
   context: Place,
   stored: Stored<R, Row>,
 ): Actions<R> {
-  const { resource, rows, change = withMembers, checkRemoval, inUse, duplicate } = stored;
+  const { resource, rows, change = withMembers(rows), checkRemoval, inUse, duplicate } = stored;
   const { database } = context.store;
   const shown = shownBy(context, stored);
   const rowOf = (id: string) => found(rows.get(id), resource);
@@ -69,7 +70,7 @@ export function createRow<Row extends { id: string }, R extends Resource>(
   stored: Stored<R, Row>,
   body: z.output<R['create']>,
   caller: ApiCaller,
-  make: NonNullable<Stored<R, Row>['make']> = stored.make ?? withMembers,
+  make: NonNullable<Stored<R, Row>['make']> = stored.make ?? withMembers(stored.rows),
 ): Promise<z.output<R['answer']>> {
   const { resource, rows, duplicate } = stored;
   const { database, ids, now } = context.store;
@@ -82,8 +83,14 @@ export function createRow<Row extends { id: string }, R extends Resource>(
   }, caller);
 }
 
-function withMembers<Row>(row: object, body: unknown): Row {
-  return changed(row, body as object) as Row;
+/** A row with the members of a body. It throws for one that is no column: nobody would keep it. */
+function withMembers<Row>(rows: { has(column: string): boolean }): (row: object, body: unknown) => Row {
+  return (row, body) => {
+    const members = body as object;
+    const lost = Object.keys(members).find((name) => !rows.has(name));
+    if (lost !== undefined) throw new Error(`${lost} is no column: make and change have to say what becomes of it`);
+    return changed(row, members) as Row;
+  };
 }
 
 function shownBy<R extends Resource, Row extends { id: string }>(

@@ -98,6 +98,10 @@ export class Table<Columns extends Identified> {
     this.#delete = `DELETE FROM ${name} WHERE id = ?`;
   }
 
+  has(column: string): boolean {
+    return this.#columns.some(([name]) => name === column);
+  }
+
   /** @param id any text, even if no id can have this form */
   get(id: string): RowOf<Columns> | null {
     if (id.includes('\0')) return null;
