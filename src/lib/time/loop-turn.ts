@@ -12,6 +12,8 @@ let arrivedIn = -2;
 let workedIn = -1;
 /** Since work has been waiting; null when it has not. */
 let waiting: ProcessorSpan | null = null;
+/** The last turn in which work had to wait. */
+let waitedIn = -1;
 
 function enter(): void {
   isCurrent = true;
@@ -22,14 +24,12 @@ function enter(): void {
 function leave(): void {
   isCurrent = false;
   turn += 1;
-  // Nothing may ask for the next turn, and the arrival is in the past all the same, and no work waits any more.
-  if (arrivedIn === turn - 1 || waiting !== null) setImmediate(leaveUnasked);
+  // Nothing may ask for the next turn, and what was in this one is in the past all the same.
+  if (Math.max(arrivedIn, waitedIn) === turn - 1) setImmediate(leaveUnasked);
 }
 
 function leaveUnasked(): void {
-  if (isCurrent) return;
-  turn += 1;
-  waiting = null;
+  if (!isCurrent) turn += 1;
 }
 
 /** Numbers the turns of the event loop: work without a wait in between has one number. */
@@ -63,7 +63,13 @@ export function hasTimeForWork(): boolean {
   if (workedIn === currentTurn()) return true;
   // A turn's end may come before what the event loop still does in it.
   if (arrivedIn >= turn - 1) {
-    waiting ??= new ProcessorSpan();
+    // What waits asks in each turn: what was asked for before that waits no more.
+    const isNew = waitedIn < turn - 1;
+    waitedIn = turn;
+    if (isNew || waiting === null) {
+      waiting = new ProcessorSpan();
+      return false;
+    }
     if (!waiting.hasTaken(ARRIVALS_MS)) return false;
   }
   workedIn = turn;
