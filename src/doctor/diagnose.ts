@@ -1,5 +1,4 @@
 import { type GatewayLink, openLink } from '../agent/open-link.ts';
-import { loadDefaultPolicies } from '../agent/tunnels/default-policies.ts';
 import { readTunnelFile, tunnelsFile, tunnelsIn } from '../agent/tunnels/tunnels-file.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Log } from '../lib/log/log.ts';
@@ -13,6 +12,7 @@ import type { ServiceState } from '../service/service-state.ts';
 import type { ConnectorKind, GatewaySettings, Settings } from '../settings/agent-settings.ts';
 import { apiTokenIfAny } from '../settings/api-token.ts';
 import { type LineProblem, settingMeant } from '../settings/parse-settings.ts';
+import { loadDefaultPolicies } from '../traffic-policy/load-default-policies.ts';
 import type { Name } from './advice.ts';
 import { clockCheck } from './clock.ts';
 import { dataFolderCheck } from './data-folder.ts';

@@ -6,8 +6,8 @@ import { z } from 'zod';
 import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
 import { backupOf, type Codec, damagedIn } from '../../lib/files/durable-file.ts';
 import { withDiskAdvice } from '../../lib/files/durable-write.ts';
-import { validationMessage } from '../../lib/validation-messages.ts';
-import { AgentError, problemList } from '../errors/agent-error.ts';
+import { problemList, validationMessage } from '../../lib/validation-messages.ts';
+import { AgentError } from '../errors/agent-error.ts';
 import { StoredTunnel, type Tunnel } from './tunnel.ts';
 
 export type { Tunnel };

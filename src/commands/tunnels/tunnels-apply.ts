@@ -6,11 +6,11 @@ import {
   unchangeable,
   undeclaredAmong,
 } from '../../agent/tunnels/declared-tunnels.ts';
-import { loadDefaultPolicies } from '../../agent/tunnels/default-policies.ts';
 import { differencesBetween, type ImportedTunnel } from '../../agent/tunnels/tunnel-import.ts';
 import type { Tunnel } from '../../agent/tunnels/tunnels-file.ts';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
 import type { Settings } from '../../settings/agent-settings.ts';
+import { loadDefaultPolicies } from '../../traffic-policy/load-default-policies.ts';
 import { show } from '../output.ts';
 import { agentSettings } from '../settings-place.ts';
 import { readText, STANDARD, type TunnelsTarget, withTunnels } from './tunnels-transfer.ts';

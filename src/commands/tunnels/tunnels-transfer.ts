@@ -4,7 +4,6 @@ import { dirname } from 'node:path';
 import { text as textOf } from 'node:stream/consumers';
 import { apiAddress, callAgent } from '../../agent/api-client.ts';
 import { changedTunnel, type DeclaredChange } from '../../agent/tunnels/declared-tunnels.ts';
-import { loadDefaultPolicies } from '../../agent/tunnels/default-policies.ts';
 import {
   differencesBetween,
   type ImportedTunnel,
@@ -27,6 +26,7 @@ import { writeDurably } from '../../lib/files/durable-write.ts';
 import { printableJson } from '../../lib/json-text.ts';
 import { createLog } from '../../lib/log/log.ts';
 import type { Settings } from '../../settings/agent-settings.ts';
+import { loadDefaultPolicies } from '../../traffic-policy/load-default-policies.ts';
 import { note, print, show } from '../output.ts';
 import { agentSettings, becomeOwnerOf } from '../settings-place.ts';
 
