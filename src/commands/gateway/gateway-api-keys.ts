@@ -1,4 +1,4 @@
-import { createApiKey as createKey, type Row, type Store } from '../../gateway/offline/gateway-data.ts';
+import { createApiKey as createKey, type Row, type Store } from '../../gateway/offline/command-store.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
 import { jsonText, note, print, table } from '../output.ts';

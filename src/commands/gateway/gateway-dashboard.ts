@@ -1,5 +1,5 @@
 import { apiOrigin } from '../../gateway/endpoints/domain-names.ts';
-import { dashboardCode, type Store } from '../../gateway/offline/gateway-data.ts';
+import { dashboardCode, type Store } from '../../gateway/offline/command-store.ts';
 import { personDashboardCode } from '../../gateway/sign-in/manage-sign-ins.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import { CODE_MINUTES } from '../../lib/http/one-time-code.ts';

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { diagnoseNetwork } from '../../doctor/gateway/diagnose-gateway.ts';
 import { gatewayPorts } from '../../doctor/gateway/gateway-ports.ts';
 import { freePorts } from '../../doctor/ports.ts';
-import { createApiKey, createGatewayData } from '../../gateway/offline/gateway-data.ts';
+import { createApiKey, createGatewayData } from '../../gateway/offline/command-store.ts';
 import { SharedDatabase } from '../../gateway/offline/shared-database.ts';
 import { hasErrno, OperatorError } from '../../lib/errors.ts';
 import { openDataFolder } from '../../lib/files/data-folder.ts';

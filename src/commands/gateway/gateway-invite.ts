@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createEnrolmentKey, type GatewayPlace, joinCode } from '../../gateway/devices/invite.ts';
 import { dnsTargets, gatewayDomains, joinOrigin } from '../../gateway/endpoints/domain-names.ts';
-import type { Row, Store } from '../../gateway/offline/gateway-data.ts';
+import type { Row, Store } from '../../gateway/offline/command-store.ts';
 import { ApiError, OperatorError } from '../../lib/errors.ts';
 import { explainUnreadable } from '../../lib/files/durable-write.ts';
 import { describePortRange } from '../../lib/network/port-range.ts';

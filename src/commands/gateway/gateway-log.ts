@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import { actorDescriptions, eventJson, policyDifferenceOf } from '../../gateway/events/shown-events.ts';
-import type { Row, Store } from '../../gateway/offline/gateway-data.ts';
+import type { Row, Store } from '../../gateway/offline/command-store.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import { printableJson } from '../../lib/json-text.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';

@@ -1,6 +1,6 @@
 import type { z } from 'zod';
 import { signInOrigin } from '../../gateway/endpoints/domain-names.ts';
-import type { Row, Store } from '../../gateway/offline/gateway-data.ts';
+import type { Row, Store } from '../../gateway/offline/command-store.ts';
 import {
   addPerson,
   endSignIns,

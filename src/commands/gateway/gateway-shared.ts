@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { requireGateway } from '../../gateway/offline/gateway-data.ts';
+import { requireGateway } from '../../gateway/offline/command-store.ts';
 import {
   moveToOwn,
   moveToShared,

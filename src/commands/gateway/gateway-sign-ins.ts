@@ -1,4 +1,4 @@
-import type { Store } from '../../gateway/offline/gateway-data.ts';
+import type { Store } from '../../gateway/offline/command-store.ts';
 import { endSignIns, MAX_LISTED } from '../../gateway/sign-in/manage-sign-ins.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import { jsonText, note, print, table } from '../output.ts';

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { apiHost } from '../../gateway/endpoints/domain-names.ts';
-import { dashboardCode, readStore } from '../../gateway/offline/gateway-data.ts';
+import { dashboardCode, readStore } from '../../gateway/offline/command-store.ts';
 import { messageOf } from '../../lib/errors.ts';
 import { fetchHere } from '../../management/fetch-here.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';

@@ -8,7 +8,7 @@ import {
   requireGateway,
   type Store,
   type StoreLocation,
-} from '../../gateway/offline/gateway-data.ts';
+} from '../../gateway/offline/command-store.ts';
 import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
 import { failed, NotKnown, ok, type Result, skipped, summarize } from '../finding.ts';
 

@@ -12,7 +12,7 @@ import { nodeIdOf, openForChanges, openGatewayDatabase, requireSameKey } from '.
 import { isSameSoon } from '../store/shared/join-shared.ts';
 import { movedAway, type Node, Postgres, stillServes } from '../store/shared/postgres.ts';
 import { DatabaseAway } from '../store/sql/database-problems.ts';
-import { type Store, type StoreLocation, withStore } from './gateway-data.ts';
+import { type Store, type StoreLocation, withStore } from './command-store.ts';
 
 /** A gateway that serves the shared database, as operators see it. */
 export interface ServingGateway extends Node {
