@@ -94,7 +94,7 @@ function count(): void {
       [...text.matchAll(/(?:from |import\()'(\.[^']+)'/g)].map(([, to = '']) => normalize(join(dirname(path), to))),
     );
   const inner = imports.filter((path) => /^src\/(?:agent|gateway)\//.test(path));
-  row('files of agent and gateway that commands and doctor import', new Set(inner).size, 39);
+  row('files of agent and gateway that commands and doctor import', new Set(inner).size, 15);
   const api = { baseUrl: 'https://api.example.com', version: '' };
   row("members with a description, management API's OpenAPI, in %", share(managementDocument(api)));
   row("members with a description, agent's OpenAPI, in %", share(agentDocument('')));

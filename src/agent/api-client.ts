@@ -35,6 +35,9 @@ type NamesIn<Path> = Path extends `${string}{${infer Name}}${infer Rest}` ? Name
 type MembersOf<R extends AgentRoute, Part extends string> =
   Operations[R] extends Record<Part, infer S extends z.ZodType> ? keyof z.input<S> : never;
 
+/** The name of a member of an operation's body. */
+export type BodyMember<R extends AgentRoute> = MembersOf<R, 'body'>;
+
 /** What fills an operation's path, and what is sent. Only names are checked here: the agent judges the values. */
 type Input<R extends AgentRoute> = Record<NamesIn<R>, string> & {
   query?: { readonly [Name in MembersOf<R, 'query'>]?: string | undefined };

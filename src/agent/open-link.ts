@@ -1,7 +1,10 @@
 import { createRequire } from 'node:module';
-import { messageOf, OperatorError } from '../lib/errors.ts';
+import { ApiError, messageOf, OperatorError } from '../lib/errors.ts';
+import { withDeadline } from '../lib/time/deadline.ts';
 import { type ConnectorKind, isCloudAddress } from '../settings/agent-settings.ts';
-import type { GatewayLink, GatewayLinkOptions } from './connectors/gateway-link.ts';
+import type { TrafficPolicyDocument } from '../traffic-policy/document.ts';
+import { type EndpointUpstream, optionsOf, TUNNEL_PROTOCOLS } from './connectors/connector.ts';
+import type { GatewayLink, GatewayLinkOptions, GatewaySession } from './connectors/gateway-link.ts';
 
 export { type GatewayLink, type GatewaySession, SessionRefused } from './connectors/gateway-link.ts';
 
@@ -29,6 +32,45 @@ export async function openLink(kind: ConnectorKind, options: GatewayLinkOptions)
 async function openNativeLink(options: GatewayLinkOptions): Promise<GatewayLink> {
   const native = await import('./connectors/native/native-session.ts');
   return native.openNativeLink(options);
+}
+
+/** The policy of a name while it is being tried. */
+const CLOSED: TrafficPolicyDocument = {
+  on_http_request: [{ actions: [{ type: 'deny', config: { status_code: 503 } }] }],
+};
+const NOBODY: EndpointUpstream = {
+  connect: () => Promise.reject(new Error('not served')),
+  address: async () => 'http://127.0.0.1:9',
+};
+/** Others of its pool are online; a trial must not join them, because it would take a share of their clients. */
+const POOL_ONLINE = 'ERR_NGROK_18017';
+
+/** What a trial of a name has shown. */
+export type BindingFinding =
+  | { kind: 'allowed' }
+  | { kind: 'unknown'; problem: string }
+  | { kind: 'refused'; problem: string; code: string };
+
+/** Binds the name of a tunnel for a moment, with a policy that lets nobody in. Never rejects. */
+export async function tryBinding(
+  session: GatewaySession,
+  tunnel: { protocol: string; domain: string },
+  ms: number,
+): Promise<BindingFinding> {
+  const { domain } = tunnel;
+  const protocol = TUNNEL_PROTOCOLS.find((known) => known === tunnel.protocol);
+  if (protocol === undefined)
+    return { kind: 'unknown', problem: `${domain}: ${tunnel.protocol} tunnels are not supported by this version` };
+  const request = { protocol, domain, upstream: NOBODY, forwardsTo: 'device-agent doctor' };
+  const bound = session.open({ ...request, ...(protocol === 'http' && { trafficPolicy: CLOSED }) });
+  try {
+    await (await withDeadline(bound, `binding ${domain}`, ms, (late) => void late.close())).close();
+    return { kind: 'allowed' };
+  } catch (error) {
+    if (!(error instanceof ApiError)) return { kind: 'unknown', problem: messageOf(error) };
+    if (error.code === POOL_ONLINE && optionsOf(tunnel).pooling) return { kind: 'allowed' };
+    return { kind: 'refused', problem: `${domain}: ${error.message} (${error.code})`, code: error.code };
+  }
 }
 
 const MISSING_SDK =

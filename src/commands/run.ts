@@ -81,7 +81,7 @@ async function diagnose(): Promise<Finding[]> {
 async function joinIfNew(): Promise<void> {
   const start = loadFirstStart();
   if (start === null || (start.code === null && !existsSync(BOOT_FILE))) return;
-  const { joinAtFirstStart } = await import('../agent/join/first-start.ts');
+  const { joinAtFirstStart } = await import('../agent/join/join-site.ts');
   const log = await createLog(start.log.level, start.log.format);
   await joinAtFirstStart(start, log, BOOT_FILE, () => requireApiPort(start));
 }

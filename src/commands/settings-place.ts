@@ -1,7 +1,6 @@
 import { existsSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import type { StoreLocation } from '../gateway/store/open-gateway-store.ts';
-import type { Store } from '../gateway/store/store.ts';
+import type { Store, StoreLocation } from '../gateway/offline/command-store.ts';
 import { OperatorError } from '../lib/errors.ts';
 import { dataIn } from '../lib/files/own-data.ts';
 import { ownCommand, rootCommand } from '../lib/process/own-command.ts';
@@ -154,13 +153,13 @@ export function becomeOwnerOf(folder: string): void {
 
 /** Like {@link becomeOwnerOf}, for the data of a gateway: its user may not be able to read the program, for example in /root. */
 export async function becomeGatewayOwner({ dataDir }: Pick<StoreLocation, 'dataDir'>): Promise<void> {
-  const { loadStoreCode } = await import('../gateway/store/command-access.ts');
+  const { loadStoreCode } = await import('../gateway/offline/command-store.ts');
   await loadStoreCode();
   becomeOwnerOf(dataDir);
 }
 
 /** The database's code is loaded only here: most commands never need it. */
 export async function withStore<T>(location: StoreLocation, work: (store: Store) => Promise<T> | T): Promise<T> {
-  const access = await import('../gateway/store/command-access.ts');
-  return access.withStore(location, work);
+  const data = await import('../gateway/offline/command-store.ts');
+  return data.withStore(location, work);
 }

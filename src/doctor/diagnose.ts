@@ -1,6 +1,5 @@
+import { readSavedTunnels } from '../agent/offline/saved-tunnels.ts';
 import { type GatewayLink, openLink } from '../agent/open-link.ts';
-import { loadDefaultPolicies } from '../agent/tunnels/default-policies.ts';
-import { readTunnelFile, tunnelsFile, tunnelsIn } from '../agent/tunnels/tunnels-file.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Log } from '../lib/log/log.ts';
 import { NO_PROXIES, type ProxyServer } from '../lib/network/proxy-rules.ts';
@@ -13,6 +12,7 @@ import type { ServiceState } from '../service/service-state.ts';
 import type { ConnectorKind, GatewaySettings, Settings } from '../settings/agent-settings.ts';
 import { apiTokenIfAny } from '../settings/api-token.ts';
 import { type LineProblem, settingMeant } from '../settings/parse-settings.ts';
+import { loadDefaultPolicies } from '../traffic-policy/load-default-policies.ts';
 import type { Name } from './advice.ts';
 import { clockCheck } from './clock.ts';
 import { dataFolderCheck } from './data-folder.ts';
@@ -69,10 +69,10 @@ async function checksFor(
   const isCloud = !isEmbedded && gateway.serverAddr === null;
   // Before any promise that may reject: while the connector is loaded, nobody would handle that.
   const link = isEmbedded ? null : await linkTo(settings.connector, gateway, log);
-  const file = readTunnelFile(tunnelsFile(dataDir));
+  const file = readSavedTunnels(dataDir);
   const tunnels = file.then((found) => {
     if (found.main.state === 'unusable') throw new NotKnown('cannot read the saved tunnels');
-    return tunnelsIn(found);
+    return found.tunnels;
   });
   const agent = findRunningAgent(settings, patience);
   const reach = isEmbedded || !link ? null : reachBy(link, REACH_MS * patience);

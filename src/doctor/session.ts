@@ -1,14 +1,7 @@
 import type { ListedTunnel, StatusReport } from '../agent/api-client.ts';
-import {
-  type EndpointUpstream,
-  optionsOf,
-  TUNNEL_PROTOCOLS,
-  type TunnelProtocol,
-} from '../agent/connectors/connector.ts';
-import { type GatewayLink, type GatewaySession, SessionRefused } from '../agent/open-link.ts';
-import { ApiError, messageOf } from '../lib/errors.ts';
+import { type GatewayLink, type GatewaySession, SessionRefused, tryBinding } from '../agent/open-link.ts';
+import { messageOf } from '../lib/errors.ts';
 import { DeadlineExceeded, withDeadline } from '../lib/time/deadline.ts';
-import type { TrafficPolicyDocument } from '../traffic-policy/document.ts';
 import { because, endpointAdvice, type Name, sessionAdvice } from './advice.ts';
 import { type Check, failed, NotKnown, ok, type Result, skipped, summarize } from './finding.ts';
 import { isTrusted, type Reach } from './gateway-reach.ts';
@@ -33,14 +26,6 @@ interface Findings {
 
 const CONNECT_MS = 3_500;
 const BIND_ALL_MS = 1_500;
-/** The policy of a domain while it is being checked. */
-const CLOSED: TrafficPolicyDocument = {
-  on_http_request: [{ actions: [{ type: 'deny', config: { status_code: 503 } }] }],
-};
-const NOBODY: EndpointUpstream = {
-  connect: () => Promise.reject(new Error('not served')),
-  address: async () => 'http://127.0.0.1:9',
-};
 const EMBEDDED = 'embedded gateway: creates its own';
 /** Checks that the gateway accepts the authtoken, and that it may bind the tunnels' domains. */
 export function sessionChecks(sources: SessionSources): Check[] {
@@ -146,26 +131,16 @@ async function tryNames(session: GatewaySession, known: SessionSources['names'],
   return summarize(results, (count) => (count === 1 ? '1 domain allowed' : `${count} domains allowed`));
 }
 
-/** Others of its pool are online; a probe must not join them, because it would take a share of their clients. */
-const POOL_ONLINE = 'ERR_NGROK_18017';
-
 async function tryName(session: GatewaySession, name: Name, ms: number): Promise<Result> {
-  const { domain, protocol } = name;
-  if (!isProtocol(protocol)) return skipped(`${domain}: ${protocol} tunnels are not supported by this version`);
-  const request = { protocol, domain, upstream: NOBODY, forwardsTo: 'device-agent doctor' };
-  const bound = session.open({ ...request, ...(protocol === 'http' && { trafficPolicy: CLOSED }) });
-  try {
-    await (await withDeadline(bound, `binding ${domain}`, ms, (late) => void late.close())).close();
-    return ok(domain);
-  } catch (error) {
-    if (!(error instanceof ApiError)) return skipped(messageOf(error));
-    if (error.code === POOL_ONLINE && optionsOf(name).pooling) return ok(domain);
-    return failed(`${domain}: ${error.message} (${error.code})`, endpointAdvice(error.code, name));
+  const found = await tryBinding(session, name, ms);
+  switch (found.kind) {
+    case 'allowed':
+      return ok(name.domain);
+    case 'unknown':
+      return skipped(found.problem);
+    case 'refused':
+      return failed(found.problem, endpointAdvice(found.code, name));
   }
-}
-
-function isProtocol(text: string): text is TunnelProtocol {
-  return TUNNEL_PROTOCOLS.some((known) => known === text);
 }
 
 function tunnelCount(count: number): string {

@@ -1,6 +1,5 @@
 import { basename } from 'node:path';
-import type { Tunnel } from '../agent/tunnels/tunnels-file.ts';
-import { type FileContent, type TunnelFile, tunnelsFile, tunnelsIn } from '../agent/tunnels/tunnels-file.ts';
+import { type FileContent, type SavedTunnels, type Tunnel, tunnelsFile } from '../agent/offline/saved-tunnels.ts';
 import { type TriedUpstream, tryUpstream, upstreamOf } from '../agent/upstreams/try-upstream.ts';
 import { backupOf } from '../lib/files/durable-file.ts';
 import { Limiter } from '../lib/limiter.ts';
@@ -62,15 +61,15 @@ async function resultOf(tried: TriedUpstream, options: Parameters<typeof tryUpst
 type Good = Extract<FileContent, { state: 'good' }>;
 
 /** Checks the file of the tunnels and its backup copy for damage. */
-export function tunnelFileCheck(file: Promise<TunnelFile>): Check {
+export function tunnelFileCheck(file: Promise<SavedTunnels>): Check {
   return { name: 'tunnels-file', title: 'Tunnels on disk', run: async () => judge(await file) };
 }
 
-function judge({ path, main, backup, damaged }: TunnelFile): Result | Result[] {
+function judge({ path, main, backup, damaged, tunnels }: SavedTunnels): Result | Result[] {
   const kept = damaged.length > 0 ? `; set aside earlier: ${damaged.join(', ')}` : '';
   const { problem: copy } = problemOf(backupOf(path), backup);
   if (main.state === 'good') {
-    const found = [ok(`${count(main.tunnels.length)} in ${path}${kept}`), ...unusable(path, main, backup)];
+    const found = [ok(`${count(main.tunnels.length)} in ${path}${kept}`), ...unusable(path, main, tunnels.length)];
     return copy === null ? found : [...found, failed(copy, 'the next start replaces it; check dmesg for disk errors')];
   }
   const { problem } = problemOf(path, main);
@@ -89,9 +88,9 @@ function judge({ path, main, backup, damaged }: TunnelFile): Result | Result[] {
   );
 }
 
-function unusable(path: string, main: Good, backup: FileContent): Result[] {
+function unusable(path: string, main: Good, usable: number): Result[] {
   if (main.leftOut.length === 0) return [];
-  const copied = tunnelsIn({ main, backup }).length - main.tunnels.length;
+  const copied = usable - main.tunnels.length;
   const start = copied > 0 ? `takes ${count(copied)} from ${backupOf(path)}` : 'starts without these tunnels';
   const remedy = `correct it before the next start; otherwise the agent ${start} and keeps a copy of the file`;
   return [failed(`unusable tunnels in ${path}: ${main.leftOut.join('; ')}`, remedy)];

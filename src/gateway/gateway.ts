@@ -37,7 +37,7 @@ import { type DescriptorShares, descriptorShares } from './context/descriptor-sh
 import type { GatewayContext } from './context/gateway-context.ts';
 import type { GatewayOptions } from './context/gateway-options.ts';
 import { DeviceSightings } from './devices/device-sightings.ts';
-import { type GatewayPlace, joinOrigin, signInOrigin } from './devices/gateway-place.ts';
+import type { GatewayPlace } from './devices/invite.ts';
 import { SiteNameGrants } from './devices/site-name-grants.ts';
 import { internalLookup } from './edge/connections/connect-phase.ts';
 import { EdgeServer } from './edge/edge-server.ts';
@@ -53,9 +53,11 @@ import {
   apiHost,
   connectHost,
   gatewayDomains,
+  joinOrigin,
   ownDomainOf,
   sessionAddress,
   signInHost,
+  signInOrigin,
   tcpHost,
 } from './endpoints/domain-names.ts';
 import { urlOf } from './endpoints/endpoint-address.ts';

@@ -46,6 +46,33 @@ export const validationMessage: z.core.$ZodErrorMap = (issue) => {
   }
 };
 
+/** The place of a problem with the whole input. */
+const WHOLE = '(document)';
+
+/** All problems that a schema found, as lines of place and problem. */
+export function problemList(error: z.ZodError): string[] {
+  return Object.entries(problemsOf(error)).map(([place, problem]) => `${place}: ${problem}`);
+}
+
+/** All problems that a schema found, by place such as `policy.inbound[0].actions`. Each unknown member has its own. */
+export function problemsOf(error: z.ZodError): Record<string, string> {
+  // A Map keeps the problem of a member called `__proto__`, which assigning to an object would lose.
+  const problems = new Map<string, string>();
+  const report = (path: readonly PropertyKey[], problem: string) => {
+    const place = formatPath(path) || WHOLE;
+    const before = problems.get(place);
+    problems.set(place, before === undefined ? problem : `${before}; ${problem}`);
+  };
+  for (const issue of error.issues) {
+    if (issue.code === 'unrecognized_keys') {
+      for (const key of issue.keys) report([...issue.path, key], unknownMemberAlone(key, issue.message));
+    } else {
+      report(issue.path, issue.message);
+    }
+  }
+  return Object.fromEntries(problems);
+}
+
 /** Formats a path as in `config.tokens[0].name`; empty for the root. */
 export function formatPath(path: readonly PropertyKey[]): string {
   const place = path.map((part) => (typeof part === 'number' ? `[${part}]` : `.${String(part)}`)).join('');

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { AuthtokenRenewal } from '../../src/agent/authtoken-renewal.ts';
 import type { GatewayLink } from '../../src/agent/connectors/gateway-link.ts';
-import { joinAtFirstStart } from '../../src/agent/join/first-start.ts';
+import { joinAtFirstStart } from '../../src/agent/join/join-site.ts';
 import { openLink } from '../../src/agent/open-link.ts';
 import { revokeDevice, rotateDevice } from '../../src/gateway/devices/manage-devices.ts';
 import type { DeviceRow } from '../../src/gateway/store/devices.ts';

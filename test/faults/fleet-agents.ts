@@ -1,7 +1,7 @@
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Agent, startAgent } from '../../src/agent/agent.ts';
-import { joinAtFirstStart } from '../../src/agent/join/first-start.ts';
+import { joinAtFirstStart } from '../../src/agent/join/join-site.ts';
 import { Limiter } from '../../src/lib/limiter.ts';
 import { createLog } from '../../src/lib/log/log.ts';
 import { loadSettings } from '../../src/settings/agent-settings.ts';

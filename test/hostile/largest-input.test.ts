@@ -1,5 +1,5 @@
 import { describe, it } from 'vitest';
-import { readablePath } from '../../src/agent/api/inspection/exchange-filter.ts';
+import { readablePath } from '../../src/agent/api/inspection/shown-requests.ts';
 import { maskTarget, maskTextStepwise } from '../../src/agent/inspector/masking/mask-text.ts';
 import { BODY_LIMITS, JsonScanner } from '../../src/agent-protocol/rpc.ts';
 import { parseStorableJson } from '../../src/gateway/api/json-object-body.ts';

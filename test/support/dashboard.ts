@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import type { Browser, BrowserContextOptions } from 'playwright-core';
-import { addPerson } from '../../src/gateway/sign-in/person-links.ts';
+import { addPerson } from '../../src/gateway/sign-in/manage-sign-ins.ts';
 import { addressColumns } from '../../src/gateway/store/cloud-endpoints.ts';
 import { issueDashboardCode } from '../../src/gateway/store/command-access.ts';
 import type { DeviceRow } from '../../src/gateway/store/devices.ts';

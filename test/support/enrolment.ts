@@ -1,6 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { joinCode } from '../../src/gateway/devices/gateway-place.ts';
-import { createEnrolmentKey } from '../../src/gateway/devices/invite.ts';
+import { createEnrolmentKey, joinCode } from '../../src/gateway/devices/invite.ts';
 import { gatewayDomains } from '../../src/gateway/endpoints/domain-names.ts';
 import type { Store } from '../../src/gateway/store/store.ts';
 import { EnrolmentKeyCreate } from '../../src/management/resources/enrolment.ts';

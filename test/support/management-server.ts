@@ -15,7 +15,7 @@ import {
 import { OnlineCloudEndpoints } from '../../src/gateway/cloud-endpoints/online-cloud-endpoints.ts';
 import { type ConditionSources, presentConditions } from '../../src/gateway/conditions/conditions.ts';
 import { DeviceSightings } from '../../src/gateway/devices/device-sightings.ts';
-import type { GatewayPlace } from '../../src/gateway/devices/gateway-place.ts';
+import type { GatewayPlace } from '../../src/gateway/devices/invite.ts';
 import { gatewayDomains } from '../../src/gateway/endpoints/domain-names.ts';
 import { EndpointPolicies } from '../../src/gateway/endpoints/endpoint-policies.ts';
 import { EndpointRegistry } from '../../src/gateway/endpoints/endpoint-registry.ts';

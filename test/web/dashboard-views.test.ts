@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
-import { addPerson } from '../../src/gateway/sign-in/person-links.ts';
+import { addPerson } from '../../src/gateway/sign-in/manage-sign-ins.ts';
 import { addressColumns } from '../../src/gateway/store/cloud-endpoints.ts';
 import { issueDashboardCode } from '../../src/gateway/store/command-access.ts';
 import type { DeviceRow } from '../../src/gateway/store/devices.ts';

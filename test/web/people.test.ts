@@ -1,7 +1,7 @@
 import { createServer } from 'node:http';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { addPerson, issuePersonLink } from '../../src/gateway/sign-in/person-links.ts';
+import { addPerson, issuePersonLink } from '../../src/gateway/sign-in/manage-sign-ins.ts';
 import { launchBrowser, NO_CHROMIUM, openPage, seriousProblems } from '../support/browser.ts';
 import { openDashboard } from '../support/dashboard.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';

@@ -1,6 +1,6 @@
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
-import { addPerson } from '../../src/gateway/sign-in/person-links.ts';
+import { addPerson } from '../../src/gateway/sign-in/manage-sign-ins.ts';
 import { AgentProcess } from '../support/agent-process.ts';
 import { launchBrowser, NO_CHROMIUM, openPage, seriousProblems } from '../support/browser.ts';
 import { openDashboard } from '../support/dashboard.ts';

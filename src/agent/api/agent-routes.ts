@@ -5,8 +5,8 @@ import { messageOf } from '../../lib/errors.ts';
 import { answerErrors, bodyParser } from '../../lib/http/api-middleware.ts';
 import { JsonTextError, parseJson } from '../../lib/json-text.ts';
 import type { Log } from '../../lib/log/log.ts';
-import { validationMessage } from '../../lib/validation-messages.ts';
-import { AgentError, problemsOf } from '../errors/agent-error.ts';
+import { problemsOf, validationMessage } from '../../lib/validation-messages.ts';
+import { AgentError } from '../errors/agent-error.ts';
 
 /** A method on a path, with what it takes and answers. */
 export interface ApiRoute {

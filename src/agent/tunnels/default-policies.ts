@@ -1,11 +1,7 @@
-import { readFile } from 'node:fs/promises';
 import { isDeepStrictEqual } from 'node:util';
-import { messageOf, OperatorError } from '../../lib/errors.ts';
-import { JsonTextError, parseJson } from '../../lib/json-text.ts';
+import { OperatorError } from '../../lib/errors.ts';
 import type { Limiter } from '../../lib/limiter.ts';
-import { validationMessage } from '../../lib/validation-messages.ts';
-import { defaultsFor, PolicyInput } from '../../traffic-policy/document.ts';
-import { problemList } from '../errors/agent-error.ts';
+import { defaultsFor, type PolicyInput } from '../../traffic-policy/document.ts';
 import type { Tunnel } from './tunnel.ts';
 import type { TunnelChanges } from './tunnel-changes.ts';
 import type { TunnelList } from './tunnel-list.ts';
@@ -63,23 +59,4 @@ export class DefaultPolicies {
     // Tunnels may have failed because of the old defaults.
     for (const one of list.values()) if (one.status.state === 'failed') one.retryNow();
   }
-}
-
-/**
- * Reads the policies for tunnels without their own.
- *
- * @throws {OperatorError} naming the file, the place and the problem
- */
-export async function loadDefaultPolicies(path: string): Promise<PolicyInput> {
-  const fail = (problem: string, cause: unknown) =>
-    new OperatorError(`cannot load the default policies from ${path}: ${problem}`, 1, { cause });
-  let content: unknown;
-  try {
-    content = parseJson(await readFile(path, 'utf8'));
-  } catch (error) {
-    throw fail(error instanceof JsonTextError ? `not JSON, ${error.message}` : messageOf(error), error);
-  }
-  const parsed = PolicyInput.safeParse(content, { error: validationMessage });
-  if (parsed.success) return parsed.data;
-  throw fail(problemList(parsed.error).join('; '), parsed.error);
 }

@@ -1,10 +1,10 @@
 import { isDeepStrictEqual } from 'node:util';
+import { displayUpstream } from '../../lib/network/upstream-address.ts';
 import { toTrafficPolicy } from '../../traffic-policy/document.ts';
 import { type Connector, changeableOptionsOf } from '../connectors/connector.ts';
 import type { AgentContext } from '../context/agent-context.ts';
 import { AgentError, RETRY_AFTER_S } from '../errors/agent-error.ts';
 import type { TrafficCapture } from '../upstreams/traffic-counters.ts';
-import { displayUpstream } from '../upstreams/upstream.ts';
 import type { UpstreamGuard } from '../upstreams/upstream-guard.ts';
 import type { UpstreamHealth } from '../upstreams/upstream-health.ts';
 import { checkCaFile } from '../upstreams/upstream-tls.ts';

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { ApiError } from '../../lib/errors.ts';
+import { displayUpstream } from '../../lib/network/upstream-address.ts';
 import {
   defaultsFor,
   isLegacy,
@@ -19,7 +20,6 @@ import {
 import type { AgentContext } from '../context/agent-context.ts';
 import { AgentError } from '../errors/agent-error.ts';
 import type { TrafficCounters } from '../upstreams/traffic-counters.ts';
-import { displayUpstream } from '../upstreams/upstream.ts';
 import type { PreparedUpstream, UpstreamDialer } from '../upstreams/upstream-dialer.ts';
 import type { UpstreamGuard } from '../upstreams/upstream-guard.ts';
 import { checkCaFile } from '../upstreams/upstream-tls.ts';

@@ -1,6 +1,6 @@
+import { parseUpstream } from '../../lib/network/upstream-address.ts';
 import { beginsWithHttp1 } from '../connectors/connector.ts';
 import type { Traffic, TrafficCounters } from '../upstreams/traffic-counters.ts';
-import { parseUpstream } from '../upstreams/upstream.ts';
 import {
   type CheckedUpstream,
   isDown,

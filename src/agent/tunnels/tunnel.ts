@@ -1,7 +1,8 @@
 import { z } from 'zod';
 import { messageOf } from '../../lib/errors.ts';
 import { canonicalHostname, isHostname, MAX_HOSTNAME } from '../../lib/network/hostname-grammar.ts';
-import { validationMessage } from '../../lib/validation-messages.ts';
+import { parseUpstream, type Upstream } from '../../lib/network/upstream-address.ts';
+import { problemsOf, validationMessage } from '../../lib/validation-messages.ts';
 import { PolicyInput } from '../../traffic-policy/document.ts';
 import {
   CHANGEABLE_OPTIONS,
@@ -11,8 +12,7 @@ import {
   type TunnelProtocol,
   UPSTREAM_TLS,
 } from '../connectors/connector.ts';
-import { AgentError, problemsOf } from '../errors/agent-error.ts';
-import { parseUpstream, type Upstream } from '../upstreams/upstream.ts';
+import { AgentError } from '../errors/agent-error.ts';
 
 const ForwardsTo = z
   .union([z.string(), z.number().meta({ type: 'integer', minimum: 1, maximum: 65_535 })], {

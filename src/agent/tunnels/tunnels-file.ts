@@ -1,13 +1,12 @@
 import { createHash, randomUUID } from 'node:crypto';
-import { readdir, readFile } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { join } from 'node:path';
 import { type Adapter, Low } from 'lowdb';
 import { z } from 'zod';
-import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
-import { backupOf, type Codec, damagedIn } from '../../lib/files/durable-file.ts';
+import { messageOf, OperatorError } from '../../lib/errors.ts';
+import type { Codec } from '../../lib/files/durable-file.ts';
 import { withDiskAdvice } from '../../lib/files/durable-write.ts';
-import { validationMessage } from '../../lib/validation-messages.ts';
-import { AgentError, problemList } from '../errors/agent-error.ts';
+import { problemList, validationMessage } from '../../lib/validation-messages.ts';
+import { AgentError } from '../errors/agent-error.ts';
 import { StoredTunnel, type Tunnel } from './tunnel.ts';
 
 export type { Tunnel };
@@ -62,7 +61,7 @@ export const tunnelsCodec: Codec<StoredTunnels> = {
 };
 
 /** The tunnels of a damaged file, and what only its copy still has: in the order of the copy, which has the place of each. */
-function mergeTunnels(tunnels: readonly Tunnel[], copy: readonly Tunnel[]): Tunnel[] {
+export function mergeTunnels(tunnels: readonly Tunnel[], copy: readonly Tunnel[]): Tunnel[] {
   const own = new Map(tunnels.map((tunnel) => [tunnel.id, tunnel]));
   const known = new Set(copy.map(({ id }) => id));
   return [...copy.map((tunnel) => own.get(tunnel.id) ?? tunnel), ...tunnels.filter(({ id }) => !known.has(id))];
@@ -151,56 +150,6 @@ function lineOf(tunnel: Tunnel): Line {
     lines.set(tunnel, line);
   }
   return line;
-}
-
-/** Content of the tunnels' file or of its backup. */
-export type FileContent =
-  | { state: 'good'; tunnels: readonly Tunnel[]; leftOut: readonly string[] }
-  | { state: 'missing' }
-  | { state: 'damaged' | 'unusable'; reason: string };
-
-/** The tunnels on the disk, read without changing anything. */
-export interface TunnelFile {
-  path: string;
-  main: FileContent;
-  backup: FileContent;
-  damaged: readonly string[];
-}
-
-export async function readTunnelFile(path: string): Promise<TunnelFile> {
-  const [main, backup, damaged] = await Promise.all([load(path), load(backupOf(path)), setAside(path)]);
-  return { path, main, backup, damaged };
-}
-
-/** The tunnels an agent would start with. */
-export function tunnelsIn({ main, backup }: Pick<TunnelFile, 'main' | 'backup'>): readonly Tunnel[] {
-  const copy = backup.state === 'good' ? backup.tunnels : [];
-  if (main.state === 'unusable') return [];
-  if (main.state !== 'good') return copy;
-  return main.leftOut.length === 0 ? main.tunnels : mergeTunnels(main.tunnels, copy);
-}
-
-async function load(path: string): Promise<FileContent> {
-  let text: string;
-  try {
-    text = await readFile(path, 'utf8');
-  } catch (error) {
-    if (hasErrno(error, 'ENOENT')) return { state: 'missing' };
-    const state = hasErrno(error, 'EIO') ? 'damaged' : 'unusable';
-    return { state, reason: `cannot read ${path}: ${messageOf(error)}` };
-  }
-  try {
-    const leftOut: string[] = [];
-    const { tunnels } = tunnelsCodec.decode(text, (reason) => leftOut.push(reason));
-    return { state: 'good', tunnels, leftOut };
-  } catch (error) {
-    return { state: error instanceof OperatorError ? 'unusable' : 'damaged', reason: messageOf(error) };
-  }
-}
-
-async function setAside(path: string): Promise<string[]> {
-  const names = await readdir(dirname(path)).catch(() => []); // reported elsewhere
-  return damagedIn(names, path);
 }
 
 /** After a change that could not be written, how often it is tried whether the disk can be written again. */

@@ -1,7 +1,7 @@
 import { isLoopbackHost, parseAddress } from '../../lib/network/ip-address.ts';
+import type { TcpUpstream } from '../../lib/network/upstream-address.ts';
 import { ownConnections } from '../../lib/process/own-connections.ts';
 import type { AgentContext } from '../context/agent-context.ts';
-import type { TcpUpstream } from './upstream.ts';
 import type { UpstreamHealth, UpstreamHealths } from './upstream-health.ts';
 
 /** Milliseconds in which an upstream ends its side of a connection that its client has ended. */

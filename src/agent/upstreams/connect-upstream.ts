@@ -2,10 +2,10 @@ import { once } from 'node:events';
 import type { LookupFunction, TcpNetConnectOpts } from 'node:net';
 import net, { type Socket } from 'node:net';
 import { systemCas } from '../../lib/network/tls-options.ts';
+import { isNamed, type TcpUpstream, type Upstream } from '../../lib/network/upstream-address.ts';
 import { withDeadline } from '../../lib/time/deadline.ts';
 import type { UpstreamTls } from '../connectors/connector.ts';
 import { deliverBeforeError } from './deliver-before-error.ts';
-import { isNamed, type TcpUpstream, type Upstream } from './upstream.ts';
 import type { UpstreamGuard } from './upstream-guard.ts';
 import { connectTls } from './upstream-tls.ts';
 

@@ -1,8 +1,8 @@
 import { ApiError, messageOf } from '../../lib/errors.ts';
+import { parseUpstream, type Upstream } from '../../lib/network/upstream-address.ts';
 import type { UpstreamRules } from '../../settings/upstream-rules.ts';
 import { beginsWithHttp1, UpstreamFault, type UpstreamTls } from '../connectors/connector.ts';
 import { connectUpstream } from './connect-upstream.ts';
-import { parseUpstream, type Upstream } from './upstream.ts';
 import { type CheckOptions, checkHttp } from './upstream-check.ts';
 import { UpstreamGuard } from './upstream-guard.ts';
 import { tlsOf } from './upstream-tls.ts';

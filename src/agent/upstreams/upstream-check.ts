@@ -3,8 +3,8 @@ import type { Socket } from 'node:net';
 import { resolve, sep } from 'node:path';
 import { beginningProblem } from '../../lib/http/response-head.ts';
 import { isLoopbackHost } from '../../lib/network/ip-address.ts';
+import { displayUpstream, type TcpUpstream, type Upstream } from '../../lib/network/upstream-address.ts';
 import { type ConnectionOptions, connectUpstream } from './connect-upstream.ts';
-import { displayUpstream, type TcpUpstream, type Upstream } from './upstream.ts';
 
 export interface CheckOptions extends ConnectionOptions {
   /** A file of the agent that no upstream should serve. */

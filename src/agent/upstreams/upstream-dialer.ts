@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import net, { type Socket } from 'node:net';
 import { openPrivateFolder } from '../../lib/files/runtime-folder.ts';
+import { displayUpstream, isNamed, type TcpUpstream, type Upstream } from '../../lib/network/upstream-address.ts';
 import { withDeadline } from '../../lib/time/deadline.ts';
 import {
   beginsWithHttp1,
@@ -12,7 +13,6 @@ import {
 } from '../connectors/connector.ts';
 import { type ConnectionOptions, connectUpstream } from './connect-upstream.ts';
 import { TrafficCounters } from './traffic-counters.ts';
-import { displayUpstream, isNamed, type TcpUpstream, type Upstream } from './upstream.ts';
 import { type UpstreamHealth, UpstreamHealths } from './upstream-health.ts';
 import { HalfClosedConnections, type RelayOptions, UpstreamRelay } from './upstream-relay.ts';
 import { tlsOf } from './upstream-tls.ts';

@@ -2,11 +2,11 @@ import type { LookupAddress } from 'node:dns';
 import { messageOf } from '../../lib/errors.ts';
 import { embeddedIpv4, isLoopbackHost } from '../../lib/network/ip-address.ts';
 import { addressesOf } from '../../lib/network/loopback-names.ts';
+import { displayUpstream, isNamed, type TcpUpstream, type Upstream } from '../../lib/network/upstream-address.ts';
 import { withDeadline } from '../../lib/time/deadline.ts';
 import type { UpstreamRules } from '../../settings/upstream-rules.ts';
 import { AgentError } from '../errors/agent-error.ts';
 import { type Localhost, LocalhostResolver } from './localhost.ts';
-import { displayUpstream, isNamed, type TcpUpstream, type Upstream } from './upstream.ts';
 
 /** Names what this process listens on: completes `port 4040 is …`. */
 export interface OwnPorts {

@@ -1,9 +1,9 @@
 import { hasErrno, messageOf } from '../../lib/errors.ts';
 import { beginningProblem } from '../../lib/http/response-head.ts';
 import type { Log } from '../../lib/log/log.ts';
+import { displayUpstream, type Upstream } from '../../lib/network/upstream-address.ts';
 import { UpstreamFault, type UpstreamTls } from '../connectors/connector.ts';
 import { AgentError } from '../errors/agent-error.ts';
-import { displayUpstream, type Upstream } from './upstream.ts';
 import { type HttpFindings, PROBES, type UpstreamProbe } from './upstream-check.ts';
 
 export const UPSTREAM_STATES = [

@@ -6,11 +6,11 @@ import tls, { type ConnectionOptions, createSecureContext, type SecureContext, t
 import { BoundedMap } from '../../lib/bounded-map.ts';
 import { messageOf } from '../../lib/errors.ts';
 import { checkServerIdentity } from '../../lib/network/tls-options.ts';
+import { displayUpstream, isNamed, type TcpUpstream, type Upstream } from '../../lib/network/upstream-address.ts';
 import { printable } from '../../lib/terminal-text.ts';
 import { DeadlineExceeded, withDeadline } from '../../lib/time/deadline.ts';
 import { TLS_VERSIONS, type TlsVersion, UpstreamFault, UpstreamTls } from '../connectors/connector.ts';
 import { AgentError } from '../errors/agent-error.ts';
-import { displayUpstream, isNamed, type TcpUpstream, type Upstream } from './upstream.ts';
 
 /** How to connect to one https upstream, with the defaults of the agent. */
 export interface TlsTarget {

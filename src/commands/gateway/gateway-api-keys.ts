@@ -1,5 +1,4 @@
-import type { Row, Store } from '../../gateway/store/store.ts';
-import { issueApiKey } from '../../gateway/store/tokens.ts';
+import { createApiKey as createKey, type Row, type Store } from '../../gateway/offline/command-store.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
 import { jsonText, note, print, table } from '../output.ts';
@@ -16,10 +15,10 @@ export async function createApiKey(
   { description, json }: { description: string; json?: boolean },
   dataDir: string,
 ): Promise<void> {
-  const { row, token } = await store.database.write(() => issueApiKey(store, { description }));
-  if (json) return print(jsonText({ id: row.id, description, api_key: token }));
+  const { id, token } = await createKey(store, description);
+  if (json) return print(jsonText({ id, description, api_key: token }));
   // The key alone goes to standard output, for `export MANAGEMENT_API_KEY=$(…)`.
-  note(`API key ${row.id} of the gateway in ${dataDir}, shown only once:`);
+  note(`API key ${id} of the gateway in ${dataDir}, shown only once:`);
   print(token);
 }
 

@@ -1,32 +1,12 @@
 import { chownSync, existsSync, readFileSync, statSync } from 'node:fs';
-import { join } from 'node:path';
 import { createInterface } from 'node:readline/promises';
 import { Writable } from 'node:stream';
 import { parse as parseDotenv } from 'dotenv';
-import {
-  type Backup,
-  type BackupSource,
-  isKeyOf,
-  MIN_PASSPHRASE,
-  openKey,
-  PARTS,
-  readBackup,
-  writeBackup,
-} from '../../gateway/backup/backup-file.ts';
-import { restoreBackup } from '../../gateway/backup/restore-backup.ts';
-import { noteBackup } from '../../gateway/store/last-backup.ts';
-import {
-  encryptionKeyOf,
-  expectGateway,
-  keyFileOf,
-  openForChanges,
-  openGatewayDatabase,
-} from '../../gateway/store/open-gateway-store.ts';
-import { messageOf, OperatorError } from '../../lib/errors.ts';
+import { backUp, ownKey, ReadBackup, requireLongPassphrase } from '../../gateway/offline/backups.ts';
+import { OperatorError } from '../../lib/errors.ts';
 import { isDataFolderHeld, openDataFolder } from '../../lib/files/data-folder.ts';
 import { explainUnreadable } from '../../lib/files/durable-write.ts';
-import { createLog } from '../../lib/log/log.ts';
-import { loadKey, parseKey, SecretsBox } from '../../lib/secrets-box.ts';
+import { parseKey } from '../../lib/secrets-box.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { jsonText, note, print, prompt, table } from '../output.ts';
 import { becomeGatewayOwner } from '../settings-place.ts';
@@ -54,63 +34,30 @@ export async function backUpGateway(
   { withKey = false, passphraseFile, json }: BackupOptions,
 ): Promise<void> {
   if (!withKey && passphraseFile !== undefined) throw new OperatorError('--passphrase-file: needs --with-key', 2);
-  const { dataDir, domain, databaseUrl } = settings;
-  if (databaseUrl === null) expectGateway(settings);
-  const key = encryptionKeyOf(settings);
-  const passphrase = withKey ? await newPassphrase(passphraseFile) : null;
-  const source: Omit<BackupSource, 'database'> = {
-    folder: join(dataDir, 'gateway'),
-    domain,
+  const unnoted = await backUp(settings, file, {
     settings: settingsForBackup(settings),
-    box: new SecretsBox(key),
-    ...(passphrase !== null && { withKey: { key: key.toString('base64'), passphrase } }),
-  };
-  const { database, close } = await openForBackup(settings);
-  try {
-    await writeBackup(file, { ...source, database });
-    await noteBackup(database).catch((error: unknown) =>
-      note(`the dashboard does not know of it: ${messageOf(error)}`),
-    );
-  } finally {
-    await close();
-  }
+    passphrase: withKey ? () => newPassphrase(passphraseFile) : null,
+  });
+  if (unnoted !== null) note(`the dashboard does not know of it: ${unnoted}`);
   if (json) return print(jsonText({ file, with_key: withKey }));
   const keep = 'keep the encryption key in another place: without it, the backup cannot be restored';
   note(`${file}: backup written; ${withKey ? 'keep the passphrase in another place' : keep}`);
 }
 
-/** A database of its own can be of an older version; the copy of a shared one is brought up to date first. */
-async function openForBackup(
-  settings: GatewayServerSettings,
-): Promise<{ database: BackupSource['database']; close: () => Promise<void> }> {
-  if (settings.databaseUrl !== null) {
-    const { store, close } = await openForChanges(settings, {
-      older: 'refuse',
-      log: await createLog('silent', 'json'),
-    });
-    return { database: store.database, close };
-  }
-  const database = openGatewayDatabase(settings);
-  return { database, close: async () => database.close() };
-}
-
 /** Prints what a backup has. @throws {OperatorError} when it is damaged, or made by a newer version of this program */
 export function listBackup(file: string, { json }: Pick<BackupOptions, 'json'>): void {
-  const { manifest, parts } = readBackup(file);
-  if (json) return void print(jsonText({ ...manifest, with_key: parts.has(PARTS.key) }));
+  const { manifest, hasKey } = new ReadBackup(file);
+  if (json) return void print(jsonText({ ...manifest, with_key: hasKey }));
   const { made_at, version, domain, shared, files } = manifest;
   const kind = shared ? 'a shared database' : 'a database of its own';
-  note(`Made at ${made_at} by version ${version}; domain ${domain}, ${kind}, ${keyText(parts)}.`);
+  const key = hasKey ? 'with the encryption key' : 'without the encryption key';
+  note(`Made at ${made_at} by version ${version}; domain ${domain}, ${kind}, ${key}.`);
   print(
     table(
       ['NAME', 'BYTES', 'SHA-256'],
       files.map(({ name, size, sha256 }) => [name, String(size), sha256]),
     ),
   );
-}
-
-function keyText(parts: Backup['parts']): string {
-  return parts.has(PARTS.key) ? 'with the encryption key' : 'without the encryption key';
 }
 
 /**
@@ -123,8 +70,8 @@ export async function restoreGateway(
   file: string,
   options: RestoreOptions,
 ): Promise<void> {
-  const { dataDir, databaseUrl, encryptionKey, domain } = settings;
-  const backup = readBackup(file);
+  const { dataDir, databaseUrl } = settings;
+  const backup = new ReadBackup(file);
   const key = await keyOf(backup, settings, options);
   if (await isDataFolderHeld(dataDir)) throw new OperatorError(`a gateway or an agent uses ${dataDir}: stop it first`);
   await restoreSettings(backup, key, settings);
@@ -133,10 +80,7 @@ export async function restoreGateway(
   let replaced: string | null;
   try {
     if (folder.unwritable !== null) throw new OperatorError(folder.unwritable);
-    replaced = await restoreBackup(backup, {
-      ...{ folder: join(dataDir, 'gateway'), key, isKeySet: encryptionKey !== null, databaseUrl, domain },
-      settings: settingsForBackup(settings),
-    });
+    replaced = await backup.restore(settings, key, settingsForBackup(settings));
   } finally {
     await folder.release();
   }
@@ -149,42 +93,45 @@ export async function restoreGateway(
 }
 
 async function keyOf(
-  backup: Backup,
+  backup: ReadBackup,
   settings: GatewayServerSettings,
   { keyFile, passphraseFile }: RestoreOptions,
 ): Promise<Buffer> {
   const { encryptionKey } = settings;
   const set = encryptionKey === null ? null : parseKey(encryptionKey, 'GATEWAY_ENCRYPTION_KEY');
   if (set !== null) {
-    if (isKeyOf(backup, set)) return set;
+    if (backup.isOfKey(set)) return set;
     throw new OperatorError(
       `GATEWAY_ENCRYPTION_KEY is not the key of ${backup.file}: set that one, or remove the setting and use --key-file`,
       2,
     );
   }
   if (passphraseFile === undefined) {
-    const known = keyFile === undefined ? loadKey(keyFileOf(settings)) : parseKey(lineOf(keyFile), keyFile);
-    if (known !== null && isKeyOf(backup, known)) return known;
-    if (keyFile !== undefined) throw wrongKey(backup, keyFile);
-    if (!backup.parts.has(PARTS.key))
-      throw known === null ? noKey(backup, settings) : wrongKey(backup, keyFileOf(settings));
-  } else if (!backup.parts.has(PARTS.key)) {
+    if (keyFile !== undefined) {
+      const known = parseKey(lineOf(keyFile), keyFile);
+      if (backup.isOfKey(known)) return known;
+      throw wrongKey(backup, keyFile);
+    }
+    const own = ownKey(settings);
+    if (own.key !== null && backup.isOfKey(own.key)) return own.key;
+    if (!backup.hasKey) throw own.key === null ? noKey(backup, own.keyFile) : wrongKey(backup, own.keyFile);
+  } else if (!backup.hasKey) {
     throw new OperatorError(`${backup.file} has no encryption key: use --key-file instead of a passphrase`, 2);
   }
-  const key = await openKey(backup, await passphraseOf(passphraseFile, 'Passphrase of the backup: '));
-  if (key !== null && isKeyOf(backup, key)) return key;
+  const key = await backup.openKey(await passphraseOf(passphraseFile, 'Passphrase of the backup: '));
+  if (key !== null && backup.isOfKey(key)) return key;
   throw new OperatorError(`cannot decrypt the encryption key in ${backup.file}: wrong passphrase; try again`, 2);
 }
 
-function noKey({ file }: Backup, settings: GatewayServerSettings): OperatorError {
+function noKey({ file }: ReadBackup, keyFile: string): OperatorError {
   return new OperatorError(
-    `${file} is without its encryption key, and ${keyFileOf(settings)} does not exist: name a file with the key by --key-file, ` +
+    `${file} is without its encryption key, and ${keyFile} does not exist: name a file with the key by --key-file, ` +
       'or set GATEWAY_ENCRYPTION_KEY',
     2,
   );
 }
 
-function wrongKey({ file }: Backup, origin: string): OperatorError {
+function wrongKey({ file }: ReadBackup, origin: string): OperatorError {
   return new OperatorError(
     `the encryption key in ${origin} is not the one of ${file}: name a file with the right key by --key-file`,
     2,
@@ -192,10 +139,10 @@ function wrongKey({ file }: Backup, origin: string): OperatorError {
 }
 
 /** A place without settings gets those of the backup. */
-async function restoreSettings({ parts }: Backup, key: Buffer, { texts, settingsFile }: GatewayServerSettings) {
-  const sealed = parts.get(PARTS.settings);
-  if (sealed === undefined) return;
-  const kept = parseDotenv(new SecretsBox(key).open(sealed, PARTS.settings));
+async function restoreSettings(backup: ReadBackup, key: Buffer, { texts, settingsFile }: GatewayServerSettings) {
+  const saved = backup.settings(key);
+  if (saved === null) return;
+  const kept = parseDotenv(saved);
   const different = Object.entries(kept).filter(([name, value]) => texts[name] !== value);
   const wanted = different.filter(([name]) => !OF_PLACE.includes(name)).map(([name, value]) => ({ name, value }));
   const isNew = texts.GATEWAY_DOMAIN === undefined;
@@ -212,8 +159,7 @@ async function restoreSettings({ parts }: Backup, key: Buffer, { texts, settings
 
 async function newPassphrase(file: string | undefined): Promise<string> {
   const passphrase = await passphraseOf(file, 'Passphrase for the encryption key: ');
-  if (passphrase.length < MIN_PASSPHRASE)
-    throw new OperatorError(`the passphrase is too short: use at least ${MIN_PASSPHRASE} characters`, 2);
+  requireLongPassphrase(passphrase);
   if (file === undefined && (await askSecret('The same again: ')) !== passphrase)
     throw new OperatorError('the two passphrases differ: try again', 2);
   return passphrase;

@@ -1,5 +1,5 @@
 import { Argument, type Command } from 'commander';
-import type { Row, Store } from '../../gateway/store/store.ts';
+import type { Row, Store } from '../../gateway/offline/command-store.ts';
 import { printable } from '../../lib/terminal-text.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { VARIABLES } from '../../settings/variables.ts';

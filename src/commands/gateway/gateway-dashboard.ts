@@ -1,8 +1,6 @@
-import { apiOrigin } from '../../gateway/devices/gateway-place.ts';
-import { signInHost } from '../../gateway/endpoints/domain-names.ts';
-import { PeopleProvider } from '../../gateway/sign-in/people-provider.ts';
-import { issueDashboardCode } from '../../gateway/store/command-access.ts';
-import type { Store } from '../../gateway/store/store.ts';
+import { apiOrigin } from '../../gateway/endpoints/domain-names.ts';
+import { dashboardCode, type Store } from '../../gateway/offline/command-store.ts';
+import { personDashboardCode } from '../../gateway/sign-in/manage-sign-ins.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import { CODE_MINUTES } from '../../lib/http/one-time-code.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
@@ -24,7 +22,7 @@ export async function showDashboard(
 ): Promise<void> {
   const now = Date.now();
   const code = await withStore(settings, (store) =>
-    as === undefined ? issueDashboardCode(store.box, now) : codeOf(store, settings, as),
+    as === undefined ? dashboardCode(store, now) : codeOf(store, settings, as),
   );
   const url = apiUrlOf(settings);
   const link = `${url}/#code=${code}`;
@@ -40,12 +38,8 @@ export async function showDashboard(
 }
 
 function codeOf(store: Store, { domain }: GatewayServerSettings, email: string): string {
-  const { id, dashboard } = personWith(store, email);
-  if (dashboard) {
-    // Later than the sign-ins of the person that were ended, which end such links, too.
-    const now = new PeopleProvider(store, signInHost(domain.toLowerCase())).signInTime(id);
-    return issueDashboardCode(store.box, now, id);
-  }
+  const person = personWith(store, email);
+  if (person.dashboard) return personDashboardCode(store, domain.toLowerCase(), person);
   const allow = ownCommand(`gateway people dashboard ${email} allow`);
   throw new OperatorError(`${email} may not use the dashboard; if they should, run: ${allow}`, 2);
 }

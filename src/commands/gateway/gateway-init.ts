@@ -4,15 +4,10 @@ import { join } from 'node:path';
 import { diagnoseNetwork } from '../../doctor/gateway/diagnose-gateway.ts';
 import { gatewayPorts } from '../../doctor/gateway/gateway-ports.ts';
 import { freePorts } from '../../doctor/ports.ts';
-import { openLocalCa } from '../../gateway/certificates/local-ca/local-ca.ts';
-import { openSharedCa } from '../../gateway/certificates/local-ca/shared-ca.ts';
-import { BY_COMMAND } from '../../gateway/store/command-access.ts';
-import { openForChanges } from '../../gateway/store/open-gateway-store.ts';
-import { movedAway, Postgres } from '../../gateway/store/shared/postgres.ts';
-import { issueApiKey } from '../../gateway/store/tokens.ts';
+import { createApiKey, createGatewayData } from '../../gateway/offline/command-store.ts';
+import { SharedDatabase } from '../../gateway/offline/shared-database.ts';
 import { hasErrno, OperatorError } from '../../lib/errors.ts';
 import { openDataFolder } from '../../lib/files/data-folder.ts';
-import { createLog } from '../../lib/log/log.ts';
 import { printableMembers } from '../../lib/terminal-text.ts';
 import { requireRoot, thisHost, thisProgram } from '../../service/host.ts';
 import { installService } from '../../service/install.ts';
@@ -20,6 +15,7 @@ import { GATEWAY_SERVICE, serviceEnvironment, settingsFileOf, stateFolderOf } fr
 import { type GatewayServerSettings, loadGatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { textsOfFiles } from '../../settings/setting-sources.ts';
 import { jsonText, print } from '../output.ts';
+import { withStore } from '../settings-place.ts';
 import { describeGateway, type InitResult, initReportJson } from './gateway-init-report.ts';
 import { initialSettings } from './gateway-init-settings.ts';
 import { addSettings, type InitialSetting, settingLines, settingsIn } from './settings-text.ts';
@@ -107,13 +103,12 @@ async function newEncryptionKey({ database }: InitOptions, { env, folder }: Plac
   const texts = { ...process.env, ...textsOfFiles(env, folder) };
   const url = database ?? texts.GATEWAY_DATABASE_URL ?? '';
   if (url === '' || (texts.GATEWAY_ENCRYPTION_KEY ?? '') !== '') return null;
-  const postgres = new Postgres(url);
-  try {
-    if ((await postgres.prepare()) === null) return randomBytes(32).toString('base64');
-    if (await postgres.isEnded()) throw movedAway();
-  } finally {
-    await postgres.close();
-  }
+  const isUnused = await SharedDatabase.use(url, async (shared) => {
+    if (await shared.isUnused()) return true;
+    await shared.requireInUse();
+    return false;
+  });
+  if (isUnused) return randomBytes(32).toString('base64');
   throw new OperatorError(
     'gateways use this shared database already: set GATEWAY_ENCRYPTION_KEY to their key in the environment',
     2,
@@ -183,29 +178,16 @@ async function firstApiKey(settings: GatewayServerSettings, service: string[] | 
     if (service !== null) return null;
     await createData(settings);
   }
-  const { store, close } = await openForChanges(settings, { older: 'refuse', log: await createLog('silent', 'json') });
-  try {
-    if (store.apiKeys.page(null, 1).length > 0) return 'exists';
-    const { row, token } = await store.database.write(
-      () => issueApiKey(store, { description: 'gateway init' }),
-      BY_COMMAND,
-    );
-    return { id: row.id, token };
-  } finally {
-    await close();
-  }
+  return withStore(settings, async (store) => {
+    return store.apiKeys.page(null, 1).length > 0 ? 'exists' : createApiKey(store, 'gateway init');
+  });
 }
 
-/** Creates what the first start of a gateway creates, so that its key and its CA are known before. */
+/** Nobody else may use the folder meanwhile. */
 async function createData(settings: GatewayServerSettings): Promise<void> {
   const folder = await openDataFolder(settings.dataDir);
   try {
-    const ca = join(settings.dataDir, 'gateway');
-    const log = await createLog('silent', 'json');
-    if (settings.databaseUrl === null) await openLocalCa(ca, log);
-    const { store, close } = await openForChanges(settings, { older: 'upgrade', log });
-    if (settings.databaseUrl !== null) await openSharedCa(ca, store, log);
-    await close();
+    await createGatewayData(settings);
   } finally {
     await folder.release();
   }

@@ -1,9 +1,8 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { type GatewayPlace, joinCode, joinOrigin } from '../../gateway/devices/gateway-place.ts';
-import { createEnrolmentKey } from '../../gateway/devices/invite.ts';
-import { dnsTargets, gatewayDomains } from '../../gateway/endpoints/domain-names.ts';
-import { type Row, type Store, timestamp } from '../../gateway/store/store.ts';
+import { createEnrolmentKey, type GatewayPlace, joinCode } from '../../gateway/devices/invite.ts';
+import { dnsTargets, gatewayDomains, joinOrigin } from '../../gateway/endpoints/domain-names.ts';
+import type { Row, Store } from '../../gateway/offline/command-store.ts';
 import { ApiError, OperatorError } from '../../lib/errors.ts';
 import { explainUnreadable } from '../../lib/files/durable-write.ts';
 import { describePortRange } from '../../lib/network/port-range.ts';
@@ -43,7 +42,7 @@ export async function invite(settings: GatewayServerSettings, options: InviteOpt
     {
       site: options.site,
       max_uses: options.uses,
-      expires_at: options.expires === null ? undefined : timestamp(Date.now() + options.expires),
+      expires_at: options.expires === null ? undefined : new Date(Date.now() + options.expires).toISOString(),
       needs_approval: options.approve === true,
       tcp_ports: options.tcp,
       own_names_only: options.ownNamesOnly === true,

@@ -1,8 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
-import { eventJson } from '../../gateway/events/event-json.ts';
-import { policyDifferenceOf } from '../../gateway/events/recorded-policies.ts';
-import { actorDescriptions } from '../../gateway/store/actor-description.ts';
-import type { Row, Store } from '../../gateway/store/store.ts';
+import { actorDescriptions, eventJson, policyDifferenceOf } from '../../gateway/events/shown-events.ts';
+import type { Row, Store } from '../../gateway/offline/command-store.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import { printableJson } from '../../lib/json-text.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';

@@ -1,17 +1,15 @@
 import type { z } from 'zod';
-import { signInOrigin } from '../../gateway/devices/gateway-place.ts';
-import { signInHost } from '../../gateway/endpoints/domain-names.ts';
-import { issuerOf } from '../../gateway/sign-in/people-provider.ts';
+import { signInOrigin } from '../../gateway/endpoints/domain-names.ts';
+import type { Row, Store } from '../../gateway/offline/command-store.ts';
 import {
   addPerson,
+  endSignIns,
   type IssuedPersonLink,
   issuePersonLink,
+  issuerBelow,
   LINK_HOURS,
   removePerson,
-} from '../../gateway/sign-in/person-links.ts';
-import { endSignIns } from '../../gateway/sign-in/recorded-sign-ins.ts';
-import { isConstraint } from '../../gateway/store/sql/database-problems.ts';
-import type { Row, Store } from '../../gateway/store/store.ts';
+} from '../../gateway/sign-in/manage-sign-ins.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
 import { validationMessage } from '../../lib/validation-messages.ts';
@@ -153,15 +151,8 @@ export async function signPersonOut(store: Store, place: Place, email: string): 
 }
 
 function addedOnce(store: Store, person: z.output<typeof PersonCreate>): Row<'people'> {
-  try {
-    return addPerson(store, person);
-  } catch (error) {
-    if (!isConstraint(error, 'UNIQUE')) throw error;
-    throw new OperatorError(
-      `${person.email} is there already; for a new link: ${ownCommand('gateway people link')}`,
-      2,
-    );
-  }
+  if (store.people.byEmail(person.email) === null) return addPerson(store, person);
+  throw new OperatorError(`${person.email} is there already; for a new link: ${ownCommand('gateway people link')}`, 2);
 }
 
 function changePerson<T>(store: Store, email: string, change: (row: Row<'people'>) => T): Promise<T> {
@@ -186,5 +177,5 @@ function shownLink({ apiUrl, domain, httpsPort }: Place, { path, expires_at }: I
 }
 
 function issuerAt({ domain }: Place): string {
-  return issuerOf(signInHost(domain.toLowerCase()));
+  return issuerBelow(domain.toLowerCase());
 }

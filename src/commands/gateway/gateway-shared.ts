@@ -1,14 +1,15 @@
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { openSharedCa } from '../../gateway/certificates/local-ca/shared-ca.ts';
-import { shownState } from '../../gateway/cluster/nodes.ts';
-import { BY_COMMAND } from '../../gateway/store/command-access.ts';
-import { expectGateway, nodeIdOf, openForChanges } from '../../gateway/store/open-gateway-store.ts';
-import { type Node, Postgres, stillServes } from '../../gateway/store/shared/postgres.ts';
-import type { Store } from '../../gateway/store/store.ts';
+import { requireGateway } from '../../gateway/offline/command-store.ts';
+import {
+  moveToOwn,
+  moveToShared,
+  ownGatewayId,
+  type ServingGateway,
+  SharedDatabase,
+} from '../../gateway/offline/shared-database.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import { openDataFolder } from '../../lib/files/data-folder.ts';
-import { createLog } from '../../lib/log/log.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { jsonText, note, print, show, table } from '../output.ts';
@@ -31,7 +32,7 @@ export async function migrateGateway(
   settings: GatewayServerSettings,
   { to, lost = false, json = false }: MigrateOptions,
 ): Promise<void> {
-  expectGateway(settings);
+  requireGateway(settings);
   await becomeGatewayOwner(settings);
   const folder = await openDataFolder(settings.dataDir);
   try {
@@ -48,17 +49,7 @@ async function moveTo(settings: GatewayServerSettings, url: string | null, json:
   if (url === null) throw new OperatorError('set GATEWAY_DATABASE_URL, or name the shared database with --to', 2);
   if (databaseUrl !== null && databaseUrl !== url)
     throw new OperatorError('GATEWAY_DATABASE_URL names another database than --to: remove one of them', 2);
-  const log = await createLog('silent', 'json');
-  const { store, close } = await openForChanges(
-    { ...settings, databaseUrl: url },
-    { older: 'upgrade', moves: 'in', log },
-  );
-  try {
-    await openSharedCa(join(dataDir, 'gateway'), store, log);
-    await noteMove(store, 'sqlite', 'postgres');
-  } finally {
-    await close();
-  }
+  await moveToShared(settings, url);
   if (json) {
     const key = encryptionKey === null ? { encryption_key_file: join(dataDir, 'gateway', 'encryption.key') } : {};
     return print(jsonText({ database: 'postgres', GATEWAY_DATABASE_URL: url, ...key }));
@@ -72,19 +63,7 @@ async function moveTo(settings: GatewayServerSettings, url: string | null, json:
 
 async function moveBack(settings: GatewayServerSettings, lost: boolean, json: boolean): Promise<void> {
   if (settings.databaseUrl === null) throw new OperatorError('set GATEWAY_DATABASE_URL, as for the gateway itself', 2);
-  const log = await createLog('silent', 'json');
-  const { shared, close } = await openForChanges(settings, { older: 'upgrade', moves: 'out', log });
-  try {
-    if (!lost && shared !== null) {
-      const other = await shared.postgres.end(shared.node);
-      if (other) throw stillServes(other);
-      await shared.refresh();
-    }
-    shared?.detach();
-  } finally {
-    await close();
-  }
-  await withStore({ ...settings, databaseUrl: null }, (store) => noteMove(store, 'postgres', 'sqlite'));
+  await moveToOwn(settings, lost);
   if (json) return print(jsonText({ database: 'sqlite', data_dir: settings.dataDir }));
   note(
     'Everything is in DATA_DIR. Remove GATEWAY_DATABASE_URL from the settings, keep GATEWAY_ENCRYPTION_KEY, then start the ' +
@@ -92,33 +71,14 @@ async function moveBack(settings: GatewayServerSettings, lost: boolean, json: bo
   );
 }
 
-function noteMove({ database, account: id }: Store, from: string, to: string): Promise<void> {
-  const change = { table: 'database', before: { id, kind: from }, after: { id, kind: to } };
-  return database.write(() => database.noteChange(change), BY_COMMAND);
-}
-
 /** Prints the gateways that serve the shared database. */
 export async function listNodes(settings: GatewayServerSettings, { json }: { json?: boolean }): Promise<void> {
-  const nodes = await withPostgres(settings, async (postgres) => {
-    const head = (await postgres.head())?.version ?? 0;
-    const online = await postgres.online();
-    return (await postgres.nodes()).map((node) => {
-      const { id, address, build, applied, silentSeconds, alone } = node;
-      const { sessions, endpoints } = online.get(id) ?? { sessions: 0, endpoints: 0 };
-      return {
-        ...{
-          id,
-          address,
-          state: shownState(node),
-          version: build,
-          silent_s: Math.round(silentSeconds),
-          behind: Math.max(0, head - applied),
-        },
-        // One that serves alone tells nobody.
-        ...(!alone && { sessions, endpoints }),
-      };
-    });
-  });
+  const gateways = await withShared(settings, (shared) => shared.gateways());
+  const nodes = gateways.map(({ id, address, state, build, silentSeconds, behind, alone, sessions, endpoints }) => ({
+    ...{ id, address, state, version: build, silent_s: Math.round(silentSeconds), behind },
+    // One that serves alone tells nobody.
+    ...(!alone && { sessions, endpoints }),
+  }));
   if (json) return void print(jsonText(nodes));
   if (nodes.length === 0) return note('No gateway serves the shared database.');
   const rows = nodes.map(({ silent_s: silent, behind, sessions = '-', endpoints = '-', ...node }) => {
@@ -143,16 +103,16 @@ export async function drainNode(
   id = ownId(settings),
   options: { json?: boolean } = {},
 ): Promise<void> {
-  await withPostgres(settings, async (postgres) => {
-    const nodes = await postgres.nodes();
+  await withShared(settings, async (shared) => {
+    const nodes = await shared.gateways();
     const node = nodes.find((each) => each.id === id);
     if (node === undefined) throw unknownNode();
     if (nodes.length === 1)
       throw new OperatorError('no other gateway serves the shared database: agents could not go to it');
-    await postgres.drain(id);
+    await shared.drain(id);
     await noteGateway(settings, node, { draining: true });
     for (const end = performance.now() + DRAIN_MS; performance.now() < end; await delay(LOOK_MS)) {
-      const left = (await postgres.online()).get(id)?.sessions ?? 0;
+      const left = await shared.sessionsOf(id);
       if (left === 0) {
         const text = `${id} has no sessions left: stop it, upgrade it, start it again`;
         return show({ drained: id }, options, () => text);
@@ -163,7 +123,7 @@ export async function drainNode(
 }
 
 function ownId(settings: GatewayServerSettings): string {
-  const id = nodeIdOf(settings);
+  const id = ownGatewayId(settings);
   if (id !== null) return id;
   throw new OperatorError(
     `this gateway shares no database: give the id that "${ownCommand('gateway nodes')}" shows`,
@@ -177,9 +137,9 @@ function unknownNode(): OperatorError {
 
 /** @throws {OperatorError} exit code 4 when there is no such gateway */
 export async function removeNode(settings: GatewayServerSettings, id: string): Promise<void> {
-  const node = await withPostgres(settings, async (postgres) => {
-    const known = (await postgres.nodes()).find((each) => each.id === id);
-    return (await postgres.leave(id)) ? known : undefined;
+  const node = await withShared(settings, async (shared) => {
+    const known = (await shared.gateways()).find((each) => each.id === id);
+    return (await shared.remove(id)) ? known : undefined;
   });
   if (node === undefined) throw unknownNode();
   print(`${id} removed: others can serve what it had`);
@@ -189,7 +149,7 @@ export async function removeNode(settings: GatewayServerSettings, id: string): P
 /** Writes to the audit log what was done with a gateway. */
 function noteGateway(
   settings: GatewayServerSettings,
-  { id, address, draining }: Node,
+  { id, address, draining }: ServingGateway,
   changes: { draining: boolean } | null,
 ): Promise<void> {
   const before = { id, address, draining };
@@ -197,17 +157,11 @@ function noteGateway(
   return withStore(settings, ({ database }) => database.write(() => database.noteChange(change)));
 }
 
-async function withPostgres<T>(
+async function withShared<T>(
   { databaseUrl }: GatewayServerSettings,
-  work: (postgres: Postgres) => Promise<T>,
+  work: (shared: SharedDatabase) => Promise<T>,
 ): Promise<T> {
   if (databaseUrl === null)
     throw new OperatorError('GATEWAY_DATABASE_URL is not set: this gateway shares no database', 2);
-  const postgres = new Postgres(databaseUrl);
-  try {
-    await postgres.prepare();
-    return await work(postgres);
-  } finally {
-    await postgres.close();
-  }
+  return SharedDatabase.use(databaseUrl, work);
 }

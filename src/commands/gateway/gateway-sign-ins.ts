@@ -1,5 +1,5 @@
-import { endSignIns, MAX_LISTED } from '../../gateway/sign-in/recorded-sign-ins.ts';
-import type { Store } from '../../gateway/store/store.ts';
+import type { Store } from '../../gateway/offline/command-store.ts';
+import { endSignIns, MAX_LISTED } from '../../gateway/sign-in/manage-sign-ins.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import { jsonText, note, print, table } from '../output.ts';
 

@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { apiHost } from '../../gateway/endpoints/domain-names.ts';
-import { withCommandKey } from '../../gateway/store/command-access.ts';
+import { withCommandKey } from '../../gateway/offline/command-store.ts';
 import { EXIT_UNREACHABLE, OperatorError } from '../../lib/errors.ts';
 import { ManagementClient } from '../../management/client.ts';
 import { fetchHere } from '../../management/fetch-here.ts';

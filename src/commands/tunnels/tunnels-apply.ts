@@ -1,19 +1,9 @@
 import { z } from 'zod';
-import {
-  changeTo,
-  declaredAmong,
-  parseDeclaredTunnels,
-  unchangeable,
-  undeclaredAmong,
-} from '../../agent/tunnels/declared-tunnels.ts';
-import { loadDefaultPolicies } from '../../agent/tunnels/default-policies.ts';
-import { differencesBetween, type ImportedTunnel } from '../../agent/tunnels/tunnel-import.ts';
-import type { Tunnel } from '../../agent/tunnels/tunnels-file.ts';
-import { messageOf, OperatorError } from '../../lib/errors.ts';
-import type { Settings } from '../../settings/agent-settings.ts';
+import { readDeclared, type TunnelStep } from '../../agent/offline/saved-tunnels.ts';
+import { OperatorError } from '../../lib/errors.ts';
 import { show } from '../output.ts';
 import { agentSettings } from '../settings-place.ts';
-import { readText, STANDARD, type TunnelsTarget, withTunnels } from './tunnels-transfer.ts';
+import { readText, STANDARD, take, withTunnels } from './tunnels-transfer.ts';
 
 interface ApplyOptions {
   prune?: boolean;
@@ -21,16 +11,8 @@ interface ApplyOptions {
   json?: boolean;
 }
 
-interface Outcome {
-  domain: string;
-  result: 'created' | 'changed' | 'deleted' | 'unchanged' | 'failed';
-  /** What differs, or why it failed; null when there is nothing to say. */
-  detail: string | null;
-}
-
-interface Step extends Outcome {
-  run: (target: TunnelsTarget) => Promise<unknown>;
-}
+/** Its detail: what differs, or why it failed; null when there is nothing to say. */
+type Outcome = Omit<TunnelStep, 'run'>;
 
 /**
  * Makes the tunnels what a file declares: creates and changes them, and with `prune` deletes all others. A change that fails
@@ -42,56 +24,22 @@ interface Step extends Outcome {
 export async function applyTunnels(file: string, { prune, dryRun, json }: ApplyOptions): Promise<void> {
   const settings = agentSettings('data');
   const source = file === STANDARD ? 'standard input' : file;
-  const declared = await parseDeclaredTunnels(await readText(file, source), source, {
-    defaultPolicies: await loadDefaultPolicies(settings.defaultPolicies),
-    reservedDomains: settings.api.domain === null ? [] : [settings.api.domain],
-    site: settings.site,
-  });
+  const stepsFor = await readDeclared(await readText(file, source), source, settings, prune === true);
   const outcomes = await withTunnels(settings, async (target) => {
     const done: Outcome[] = [];
-    const steps = stepsTo(declared, target.present, { prune: prune === true, site: settings.site });
-    for (const step of steps) done.push(await take(step, target, dryRun));
+    for (const step of stepsFor(target.present)) {
+      const { run: _, ...planned } = step;
+      if (dryRun) done.push(planned);
+      else {
+        const { answer, ...outcome } = await take(step, target);
+        done.push({ ...outcome, detail: outcome.detail ?? noticeOf(answer) });
+      }
+    }
     return done;
   });
   show(outcomes, { json }, (shown) => describe(shown, dryRun === true));
   const failed = outcomes.filter(({ result }) => result === 'failed').length;
   if (failed > 0) throw new OperatorError(`${failed} of ${outcomes.length} tunnels differ from ${source}`);
-}
-
-/** The steps in the order of the file; deletions first, which may free ports. */
-function stepsTo(
-  declared: readonly ImportedTunnel[],
-  present: readonly Tunnel[],
-  { prune, site }: { prune: boolean; site: Settings['site'] },
-): Step[] {
-  const superfluous = prune ? undeclaredAmong(present, declared, site) : [];
-  return [
-    ...superfluous.map((tunnel): Step => ({ ...deletion, domain: tunnel.domain, run: ({ remove }) => remove(tunnel) })),
-    ...declared.map((tunnel) => stepFor(tunnel, declaredAmong(present, tunnel, site))),
-  ];
-}
-
-const deletion = { result: 'deleted', detail: null } as const;
-
-function stepFor(declared: ImportedTunnel, there: Tunnel | undefined): Step {
-  const domain = there?.domain ?? declared.domain;
-  if (!there) return { domain, result: 'created', detail: null, run: ({ create }) => create(declared) };
-  const differing = differencesBetween(there, { ...declared, domain });
-  if (differing.length === 0) return { domain, result: 'unchanged', detail: null, run: async () => {} };
-  const detail = differing.join(' and ');
-  const problem = unchangeable(differing);
-  if (problem !== null) return { domain, result: 'failed', detail: problem, run: async () => {} };
-  return { domain, result: 'changed', detail, run: ({ change }) => change(there, changeTo(declared, differing)) };
-}
-
-async function take({ run, ...outcome }: Step, target: TunnelsTarget, dryRun = false): Promise<Outcome> {
-  if (dryRun) return outcome;
-  try {
-    const answer = await run(target);
-    return { ...outcome, detail: outcome.detail ?? noticeOf(answer) };
-  } catch (error) {
-    return { ...outcome, result: 'failed', detail: messageOf(error).replace(/\n\s*/g, '; ') };
-  }
 }
 
 const Notice = z.object({ notice: z.string() });

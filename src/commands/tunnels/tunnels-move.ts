@@ -1,8 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import { callAgent } from '../../agent/api-client.ts';
-import { optionsOf } from '../../agent/connectors/connector.ts';
-import type { Tunnel } from '../../agent/tunnels/tunnels-file.ts';
-import { readTunnelFile, tunnelsFile, tunnelsIn } from '../../agent/tunnels/tunnels-file.ts';
+import { membersOf, readSavedTunnels, type Tunnel } from '../../agent/offline/saved-tunnels.ts';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
 import type { Settings } from '../../settings/agent-settings.ts';
 import { show } from '../output.ts';
@@ -37,7 +35,7 @@ export async function moveTunnels(options: MoveOptions): Promise<void> {
   if (!/^\*[.-]./.test(to)) throw new OperatorError(`--to ${to}: not a wildcard, such as '*.sitea.example.com'`, 2);
   // Reports an unreachable agent once instead of for every tunnel.
   await callAgent(settings, 'GET /status');
-  const tunnels = tunnelsIn(await readTunnelFile(tunnelsFile(settings.dataDir)));
+  const { tunnels } = await readSavedTunnels(settings.dataDir);
   const moves: Move[] = [];
   for (const tunnel of tunnels) {
     const name = nameBelow(tunnel, from);
@@ -100,12 +98,6 @@ async function move(
 /** An interrupted move has started the new tunnel, and not deleted the old one. */
 function same(wanted: object, there: Tunnel): boolean {
   return isDeepStrictEqual(wanted, membersOf(there));
-}
-
-/** What `POST /tunnels` gets, but for the domain. */
-function membersOf(tunnel: Tunnel) {
-  const { protocol, forwards_to, policy } = tunnel;
-  return { protocol, forwards_to, policy, ...optionsOf(tunnel) };
 }
 
 function describe(moves: readonly Move[], from: string): string {

@@ -3,26 +3,16 @@ import { lstat, readFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { text as textOf } from 'node:stream/consumers';
 import { apiAddress, callAgent } from '../../agent/api-client.ts';
-import { changedTunnel, type DeclaredChange } from '../../agent/tunnels/declared-tunnels.ts';
-import { loadDefaultPolicies } from '../../agent/tunnels/default-policies.ts';
-import {
-  differencesBetween,
-  type ImportedTunnel,
-  parseTunnels,
-  storedTunnel,
-} from '../../agent/tunnels/tunnel-import.ts';
 import {
   exportText,
-  readTunnelFile,
-  type Tunnel,
-  TunnelStore,
-  tunnelsCodec,
-  tunnelsFile,
-  tunnelsIn,
-} from '../../agent/tunnels/tunnels-file.ts';
+  openSavedTunnels,
+  readImport,
+  readSavedTunnels,
+  type TunnelStep,
+  type TunnelsTarget,
+} from '../../agent/offline/saved-tunnels.ts';
 import { EXIT_UNREACHABLE, hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
 import { isDataFolderHeld, openDataFolder } from '../../lib/files/data-folder.ts';
-import { DurableFile } from '../../lib/files/durable-file.ts';
 import { writeDurably } from '../../lib/files/durable-write.ts';
 import { printableJson } from '../../lib/json-text.ts';
 import { createLog } from '../../lib/log/log.ts';
@@ -32,7 +22,7 @@ import { agentSettings, becomeOwnerOf } from '../settings-place.ts';
 
 interface Outcome {
   domain: string;
-  result: 'created' | 'unchanged' | 'kept' | 'failed';
+  result: TunnelStep['result'];
   /** Why the tunnel differs from the file; null when it does not. */
   reason: string | null;
 }
@@ -44,8 +34,7 @@ interface Outcome {
  * @throws {OperatorError} when the tunnels cannot be read or the file cannot be written
  */
 export async function exportTunnels(file: string | undefined): Promise<void> {
-  const found = await readTunnelFile(tunnelsFile(agentSettings('data').dataDir));
-  const { main, backup, path } = found;
+  const { main, backup, path, tunnels } = await readSavedTunnels(agentSettings('data').dataDir);
   // DATA_DIR is probably wrong, and an empty export could be mistaken for a backup.
   if (!existsSync(dirname(path))) {
     throw new OperatorError(`no data in ${dirname(path)}: run this in the agent's folder, or set DATA_DIR to its data`);
@@ -54,7 +43,6 @@ export async function exportTunnels(file: string | undefined): Promise<void> {
   if (main.state === 'damaged' && backup.state !== 'good') {
     throw new OperatorError(`${path} is damaged and has no good copy: ${main.reason}`);
   }
-  const tunnels = tunnelsIn(found);
   const text = exportText(tunnels);
   if (file === undefined || file === STANDARD) return print(printableJson(text).trimEnd());
   await writeExport(file, text);
@@ -92,48 +80,29 @@ async function isReplaceable(file: string): Promise<boolean> {
 export async function importTunnels(file: string, options: { json?: boolean }): Promise<void> {
   const settings = agentSettings('data');
   const source = file === STANDARD ? 'standard input' : file;
-  const tunnels = parseTunnels(await readText(file, source), source, {
-    defaultPolicies: await loadDefaultPolicies(settings.defaultPolicies),
-    reservedDomains: settings.api.domain === null ? [] : [settings.api.domain],
+  const stepsFor = await readImport(await readText(file, source), source, settings);
+  const outcomes = await withTunnels(settings, async (target) => {
+    const done: Outcome[] = [];
+    for (const step of stepsFor(target.present)) {
+      const { domain, result, detail } = await take(step, target);
+      done.push({ domain, result, reason: detail });
+    }
+    return done;
   });
-  const outcomes = await withTunnels(settings, ({ present, create }) => eachAbsent(tunnels, present, create));
   show(outcomes, options, (shown) => describe(shown, source));
   const wrong = outcomes.filter(({ reason }) => reason !== null).length;
   if (wrong > 0) throw new OperatorError(`${wrong} of ${outcomes.length} tunnels differ from ${source}`);
 }
 
-async function eachAbsent(
-  tunnels: readonly ImportedTunnel[],
-  present: readonly Tunnel[],
-  create: (tunnel: ImportedTunnel) => Promise<unknown>,
-): Promise<Outcome[]> {
-  const byDomain = new Map(present.map((tunnel) => [tunnel.domain, tunnel]));
-  const outcomes: Outcome[] = [];
-  for (const imported of tunnels) {
-    const { domain } = imported;
-    const there = byDomain.get(domain);
-    const differing = there ? differencesBetween(there, imported) : [];
-    if (differing.length > 0) outcomes.push({ domain, result: 'kept', reason: keptAs(differing) });
-    else if (there) outcomes.push({ domain, result: 'unchanged', reason: null });
-    else outcomes.push(await attempt(imported, create));
-  }
-  return outcomes;
-}
-
-function keptAs(differing: readonly string[]): string {
-  return `the existing tunnel has a different ${differing.join(' and ')}; delete it first`;
-}
-
-async function attempt(
-  imported: ImportedTunnel,
-  create: (tunnel: ImportedTunnel) => Promise<unknown>,
-): Promise<Outcome> {
-  const { domain } = imported;
+/** Takes a step. @returns what has become of it, and what the agent has answered */
+export async function take(
+  { run, ...planned }: TunnelStep,
+  target: TunnelsTarget,
+): Promise<Omit<TunnelStep, 'run'> & { answer: unknown }> {
   try {
-    await create(imported);
-    return { domain, result: 'created', reason: null };
+    return { ...planned, answer: await run(target) };
   } catch (error) {
-    return { domain, result: 'failed', reason: messageOf(error).replace(/\n\s*/g, '; ') };
+    return { ...planned, result: 'failed', detail: messageOf(error).replace(/\n\s*/g, '; '), answer: undefined };
   }
 }
 
@@ -143,14 +112,6 @@ function describe(outcomes: readonly Outcome[], source: string): string {
 
 function line({ domain, result, reason }: Outcome): string {
   return `${result.padEnd(9)}  ${domain}${reason === null ? '' : `: ${reason}`}`;
-}
-
-/** Where the tunnels are: a running agent, or its data folder. */
-export interface TunnelsTarget {
-  present: readonly Tunnel[];
-  create(tunnel: ImportedTunnel): Promise<unknown>;
-  change(tunnel: Tunnel, members: DeclaredChange): Promise<unknown>;
-  remove(tunnel: Tunnel): Promise<unknown>;
 }
 
 /** Standard output or input. */
@@ -172,7 +133,7 @@ export async function readText(file: string, source: string): Promise<string> {
  */
 export async function withTunnels<T>(settings: Settings, work: (target: TunnelsTarget) => Promise<T>): Promise<T> {
   if (!(await isAgentRunning(settings))) return ontoDisk(settings, work);
-  const present = tunnelsIn(await readTunnelFile(tunnelsFile(settings.dataDir)));
+  const { tunnels: present } = await readSavedTunnels(settings.dataDir);
   // Reports an unreachable agent once instead of for every tunnel.
   await callAgent(settings, 'GET /status');
   return work({
@@ -199,14 +160,7 @@ async function ontoDisk<T>(settings: Settings, work: (target: TunnelsTarget) => 
   const folder = await openDataFolder(settings.dataDir);
   note(`no agent is running on ${settings.dataDir}: the tunnels start with the agent`);
   try {
-    const store = new TunnelStore(new DurableFile({ path: tunnelsFile(settings.dataDir), codec: tunnelsCodec, log }));
-    await store.open();
-    return await work({
-      present: store.list(),
-      create: (tunnel) => store.save(storedTunnel(tunnel)),
-      change: (tunnel, members) => store.save(changedTunnel(tunnel, members)),
-      remove: ({ id }) => store.remove(id),
-    });
+    return await work(await openSavedTunnels(settings.dataDir, log));
   } finally {
     await folder.release();
   }

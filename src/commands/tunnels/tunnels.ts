@@ -1,11 +1,16 @@
 import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
-import { AgentRefusal, type CreatedTunnel, callAgent, type TunnelDetail } from '../../agent/api-client.ts';
-import { CHANGEABLE_OPTIONS, optionsOf } from '../../agent/connectors/connector.ts';
-import { displayUpstream, parseUpstream } from '../../agent/upstreams/upstream.ts';
+import {
+  AgentRefusal,
+  type BodyMember,
+  type CreatedTunnel,
+  callAgent,
+  type TunnelDetail,
+} from '../../agent/api-client.ts';
 import { endpointAdvice } from '../../doctor/advice.ts';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
+import { displayUpstream, parseUpstream } from '../../lib/network/upstream-address.ts';
 import { printable } from '../../lib/terminal-text.ts';
 import type { Settings } from '../../settings/agent-settings.ts';
 import { jsonText, note, print, show } from '../output.ts';
@@ -132,7 +137,7 @@ export async function changeTunnel(
 
 /** The members of the API for the options that were given; `default` resets one. The API checks the values. */
 function upstreamOptionsIn(options: Readonly<Record<string, unknown>>): Record<string, unknown> {
-  const given = CHANGEABLE_OPTIONS.map((member) => {
+  const given = Object.keys(CHANGEABLE_OPTION_NAMES).map((member) => {
     const value = options[member.replace(/_(\w)/g, (_, letter: string) => letter.toUpperCase())];
     return [member, typeof value === 'string' ? memberValue(member, value) : value] as const;
   });
@@ -151,20 +156,29 @@ export async function showTunnel(name: string, options: JsonOption): Promise<voi
   show(tunnel, options, describe);
 }
 
-const OPTION_NAMES: Readonly<Record<string, string>> = {
+type ChangeableOption = Exclude<BodyMember<'PATCH /tunnels/{url_part}'>, 'policy' | 'forwards_to'>;
+type FixedOption = Exclude<
+  BodyMember<'POST /tunnels'>,
+  BodyMember<'PATCH /tunnels/{url_part}'> | 'protocol' | 'domain'
+>;
+
+const CHANGEABLE_OPTION_NAMES: Readonly<Record<ChangeableOption, string>> = {
+  max_connections: 'Connections',
+  host_header: 'Host header',
+  rewrite_redirects: 'Redirects',
+  response_timeout: 'Answers in',
+  upstream_tls_verify: 'Verify TLS',
+  upstream_tls_ca_file: 'CA file',
+  upstream_tls_server_name: 'Server name',
+  upstream_tls_min_version: 'Lowest TLS',
+};
+const OPTION_NAMES: Readonly<Record<FixedOption | ChangeableOption, string>> = {
   binding: 'Binding',
   app_protocol: 'Speaks',
   pooling: 'Pooling',
   metadata: 'Metadata',
   proxy_proto: 'PROXY',
-  max_connections: 'Connections',
-  response_timeout: 'Answers in',
-  host_header: 'Host header',
-  rewrite_redirects: 'Redirects',
-  upstream_tls_verify: 'Verify TLS',
-  upstream_tls_ca_file: 'CA file',
-  upstream_tls_server_name: 'Server name',
-  upstream_tls_min_version: 'Lowest TLS',
+  ...CHANGEABLE_OPTION_NAMES,
 };
 
 function describe(tunnel: TunnelDetail): string {
@@ -173,7 +187,7 @@ function describe(tunnel: TunnelDetail): string {
     ['URL', tunnel.url],
     ['Status', `${tunnel.status} since ${tunnel.since}`],
     ['Forwards to', `${tunnel.forwards_to} (${tunnel.protocol})`],
-    ...Object.entries(optionsOf(tunnel)).map(([option, value]) => [OPTION_NAMES[option] ?? option, String(value)]),
+    ...optionRows(tunnel),
     ['Upstream', upstreamText(tunnel)],
     ...(tunnel.traffic ? [['Traffic', trafficText(tunnel.traffic)]] : []),
     ['Created', tunnel.created_at],
@@ -182,6 +196,14 @@ function describe(tunnel: TunnelDetail): string {
     ['Policy', tunnel.policy],
   ];
   return rows.map(([label, value]) => `${`${label}:`.padEnd(13)}${value}`).join('\n');
+}
+
+function optionRows(tunnel: TunnelDetail): [string, string][] {
+  const shown = new Map(Object.entries(tunnel));
+  return Object.entries(OPTION_NAMES).flatMap(([option, name]) => {
+    const value = shown.get(option);
+    return value === undefined ? [] : [[name, String(value)]];
+  });
 }
 
 export async function deleteTunnel(name: string, options: JsonOption): Promise<void> {

@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { matcherOf } from '../../agent/api/inspection/exchange-filter.ts';
+import { matcherOf } from '../../agent/api/inspection/shown-requests.ts';
 import {
   agentEvents,
   callAgent,

@@ -1,4 +1,4 @@
-import { outcomeText, ruleTitle, verdictText } from '../../agent/api/inspection/rule-text.ts';
+import { outcomeText, ruleTitle, verdictText } from '../../agent/api/inspection/shown-requests.ts';
 import type { BodyReport, MessageReport, RequestDetail, RequestSummary } from '../../agent/api-client.ts';
 import { printable, printableLines } from '../../lib/terminal-text.ts';
 

@@ -1,5 +1,4 @@
-import { curlCommand } from '../../agent/api/inspection/curl-command.ts';
-import { STATUS_FILTER } from '../../agent/api/inspection/exchange-filter.ts';
+import { curlCommand, STATUS_FILTER } from '../../agent/api/inspection/shown-requests.ts';
 import { callAgent, downloadFromAgent, type ListedTunnel, type RequestDetail } from '../../agent/api-client.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';

@@ -20,7 +20,7 @@ import {
   type Recognition,
 } from './gateway-ports.ts';
 import { findNames } from './reachable-names.ts';
-import { sharedDatabaseResults } from './shared-database.ts';
+import { sharedDatabaseResults } from './shared-database-results.ts';
 
 export interface GatewaySurroundings {
   now?: () => number;

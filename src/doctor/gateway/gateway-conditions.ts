@@ -1,7 +1,6 @@
 import { z } from 'zod';
 import { apiHost } from '../../gateway/endpoints/domain-names.ts';
-import { issueDashboardCode } from '../../gateway/store/command-access.ts';
-import { openGatewayStore } from '../../gateway/store/open-gateway-store.ts';
+import { dashboardCode, readStore } from '../../gateway/offline/command-store.ts';
 import { messageOf } from '../../lib/errors.ts';
 import { fetchHere } from '../../management/fetch-here.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
@@ -26,7 +25,7 @@ export async function conditionResults(
   const answer = await fetch(`https://${apiHost(domain.toLowerCase())}:${httpsPort}/dashboard/conditions`, {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
-    body: JSON.stringify({ code: codeFor(settings) }),
+    body: JSON.stringify({ code: readStore(settings, (store) => dashboardCode(store, Date.now())) }),
     redirect: 'manual',
     signal: AbortSignal.timeout(ASK_MS * patience),
   }).catch((error: unknown) => {
@@ -43,13 +42,4 @@ export async function conditionResults(
   }
   const whose = databaseUrl === null ? '' : `${ownName}: `;
   return present.map(({ message, remedy }) => failed(whose + message, remedy));
-}
-
-function codeFor(settings: GatewayServerSettings): string {
-  const { database, box } = openGatewayStore(settings, 'refuse');
-  try {
-    return issueDashboardCode(box, Date.now());
-  } finally {
-    database.close();
-  }
 }

@@ -2,12 +2,13 @@ import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import {
-  expectGateway,
-  openGatewayDatabase,
-  openGatewayStore,
+  databaseProblems,
+  type Row,
+  readStore,
+  requireGateway,
+  type Store,
   type StoreLocation,
-} from '../../gateway/store/open-gateway-store.ts';
-import type { Row, Store } from '../../gateway/store/store.ts';
+} from '../../gateway/offline/command-store.ts';
 import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
 import { failed, NotKnown, ok, type Result, skipped, summarize } from '../finding.ts';
 
@@ -18,21 +19,16 @@ const SOON_MS = 14 * DAY_MS;
 /** Judges the database's integrity, without its encryption key. */
 export function databaseResults(location: StoreLocation): Result {
   return withGateway(location, () => {
-    const database = openGatewayDatabase(location);
-    try {
-      const [problem, ...more] = database.problems();
-      if (problem === undefined) return ok('intact');
-      const isCopy = (location.databaseUrl ?? null) !== null;
-      const others = more.length > 0 ? ` and ${more.length} more` : '';
-      return failed(
-        `damaged: ${problem}${others}`,
-        isCopy
-          ? 'stop the gateway, move gateway.db* to another folder and start it: the copy of the shared database is made again'
-          : 'stop the gateway and restore a backup; docs/operations.md describes how',
-      );
-    } finally {
-      database.close();
-    }
+    const [problem, ...more] = databaseProblems(location);
+    if (problem === undefined) return ok('intact');
+    const isCopy = (location.databaseUrl ?? null) !== null;
+    const others = more.length > 0 ? ` and ${more.length} more` : '';
+    return failed(
+      `damaged: ${problem}${others}`,
+      isCopy
+        ? 'stop the gateway, move gateway.db* to another folder and start it: the copy of the shared database is made again'
+        : 'stop the gateway and restore a backup; docs/operations.md describes how',
+    );
   });
 }
 
@@ -60,22 +56,17 @@ const RESTORE = 'restore ca.pem and ca-key.pem from a backup: without them, no d
 
 /** Judges the certificates in the database: automatic ones and those that were uploaded for reserved domains. */
 export function certificateResults(location: StoreLocation, now: number): Result | Result[] {
-  return withGateway(location, () => {
-    const store = openGatewayStore(location, 'refuse');
-    try {
-      const rows = [
-        ...store.ownDomains.managed(),
-        ...store.reservedDomains.where('certificate_id IS NOT NULL OR policy IS NOT NULL', []),
-      ];
-      if (rows.length === 0) return ok('none besides those of its own CA');
-      const results = rows.map((row) => judge(row, store, now));
-      return summarize(
-        results,
-        (count) => `${count} ${count === 1 ? 'name has a certificate' : 'names have certificates'}`,
-      );
-    } finally {
-      store.database.close();
-    }
+  return readGateway(location, (store) => {
+    const rows = [
+      ...store.ownDomains.managed(),
+      ...store.reservedDomains.where('certificate_id IS NOT NULL OR policy IS NOT NULL', []),
+    ];
+    if (rows.length === 0) return ok('none besides those of its own CA');
+    const results = rows.map((row) => judge(row, store, now));
+    return summarize(
+      results,
+      (count) => `${count} ${count === 1 ? 'name has a certificate' : 'names have certificates'}`,
+    );
   });
 }
 
@@ -93,34 +84,33 @@ function judge({ domain, certificate_id, job, policy }: Row<'ownDomains'>, store
 
 /** Judges the destinations of events by what their last deliveries have come to. */
 export function eventResults(location: StoreLocation): Result | Result[] {
-  return withGateway(location, () => {
-    const store = openGatewayStore(location, 'refuse');
-    try {
-      const rows = store.eventDestinations.where('id > ?', ['']);
-      if (rows.length === 0) return ok('no destinations');
-      const results = rows.map(({ id, address }) => {
-        const { failing_since: since = null, error = null } = store.eventDeliveries.get(id) ?? {};
-        const refused = store.refusedEvents.countOf(id);
-        if (since === null && refused > 0)
-          return failed(
-            `${address} has refused events, which were passed over: ${refused}`,
-            `see why on the page of ${id} in the dashboard; then send them again, or let them go`,
-          );
-        if (since === null) return ok(address);
-        const advice = `fix the receiver, or change the target of ${id}; events wait until then`;
-        return failed(`${address} has acknowledged no event since ${since}: ${error}`, advice);
-      });
-      return summarize(results, (count) => `${count} ${count === 1 ? 'destination gets' : 'destinations get'} events`);
-    } finally {
-      store.database.close();
-    }
+  return readGateway(location, (store) => {
+    const rows = store.eventDestinations.where('id > ?', ['']);
+    if (rows.length === 0) return ok('no destinations');
+    const results = rows.map(({ id, address }) => {
+      const { failing_since: since = null, error = null } = store.eventDeliveries.get(id) ?? {};
+      const refused = store.refusedEvents.countOf(id);
+      if (since === null && refused > 0)
+        return failed(
+          `${address} has refused events, which were passed over: ${refused}`,
+          `see why on the page of ${id} in the dashboard; then send them again, or let them go`,
+        );
+      if (since === null) return ok(address);
+      const advice = `fix the receiver, or change the target of ${id}; events wait until then`;
+      return failed(`${address} has acknowledged no event since ${since}: ${error}`, advice);
+    });
+    return summarize(results, (count) => `${count} ${count === 1 ? 'destination gets' : 'destinations get'} events`);
   });
+}
+
+function readGateway<T extends Result | Result[]>(location: StoreLocation, read: (store: Store) => T): T | Result {
+  return withGateway(location, () => readStore(location, read));
 }
 
 /** Opens what is there: a doctor must not create a gateway. */
 function withGateway<T extends Result | Result[]>(location: StoreLocation, work: () => T): T | Result {
   try {
-    expectGateway(location);
+    requireGateway(location);
   } catch (error) {
     if (error instanceof OperatorError && error.exitCode === 2) throw new NotKnown('no gateway was started here yet');
     throw error;

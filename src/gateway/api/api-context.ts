@@ -4,7 +4,7 @@ import type { PolicyPorts } from '../../traffic-policy/ports.ts';
 import type { OnlineCloudEndpoints } from '../cloud-endpoints/online-cloud-endpoints.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
 import type { DeviceSightings } from '../devices/device-sightings.ts';
-import type { GatewayPlace } from '../devices/gateway-place.ts';
+import type { GatewayPlace } from '../devices/invite.ts';
 import type { AddressSettings } from '../endpoints/endpoint-address.ts';
 import type { LiveView } from '../endpoints/live-view.ts';
 

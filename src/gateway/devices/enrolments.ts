@@ -11,7 +11,7 @@ import type { DeviceEvent, DeviceRow, EnrolmentKeyRow } from '../store/devices.t
 import type { Store } from '../store/store.ts';
 import { hashSecret, issueCredential, secretMatches } from '../store/tokens.ts';
 import { addedRules, changedRules, deviceDomain, deviceRules, freeName, isEndOfTaken } from './device-names.ts';
-import type { GatewayPlace } from './gateway-place.ts';
+import type { GatewayPlace } from './invite.ts';
 import { keepNamesOnline } from './site-name-grants.ts';
 
 type Request = z.output<typeof EnrolmentRequest>;

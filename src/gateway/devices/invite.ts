@@ -1,7 +1,9 @@
+import { X509Certificate } from 'node:crypto';
 import type { z } from 'zod';
 import { ApiError } from '../../lib/errors.ts';
 import { createToken } from '../../lib/ids.ts';
 import { parsePortRange } from '../../lib/network/port-range.ts';
+import { formatJoinCode } from '../../management/join-code.ts';
 import type { EnrolmentKeyCreate } from '../../management/resources/enrolment.ts';
 import { freshJob } from '../certificates/renewal-schedule.ts';
 import { type DomainSettings, isGatewayName, isUnderBaseDomain } from '../endpoints/domain-names.ts';
@@ -47,6 +49,35 @@ export function createEnrolmentKey(
   };
   store.enrolmentKeys.insert(key);
   return { key, secret: token, isNewSite };
+}
+
+/** How devices reach a gateway, and which CA they can trust. */
+export interface GatewayPlace {
+  /** Origin of the management API, with TLS. */
+  origin: string;
+  /** Whether another server, with a certificate of its own, serves that origin. */
+  isProxied: boolean;
+  signInOrigin: string;
+  /** `host:port` for agents. */
+  sessionAddress: string;
+  tcpHost: string;
+  caPem: string;
+  /** Names whose certificates a public CA signs, as in the settings. */
+  publicNames: 'none' | 'public' | 'all';
+}
+
+/** The code with which devices join: the secret, and where and how to use it. */
+export function joinCode(
+  { origin, isProxied, caPem, publicNames }: Pick<GatewayPlace, 'origin' | 'isProxied' | 'caPem' | 'publicNames'>,
+  secret: string,
+): string {
+  const pin = publicNames === 'all' ? null : caPin(caPem);
+  return formatJoinCode({ origin, pin, isPublic: isProxied || publicNames !== 'none', secret });
+}
+
+/** SHA-256 of a certificate, as `openssl x509 -fingerprint -sha256` shows it. */
+function caPin(pem: string): Buffer {
+  return Buffer.from(new X509Certificate(pem).fingerprint256.replaceAll(':', ''), 'hex');
 }
 
 /** Reserves the site's wildcard. Below the base domain it needs neither a reservation nor a certificate of its own. */

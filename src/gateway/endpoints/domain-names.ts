@@ -90,3 +90,31 @@ export function sessionAddress(at: {
   const host = byAddress ? at.host : connectHost(at.baseDomain);
   return hostPort(host, at.sessionPort ?? at.httpsPort);
 }
+
+/** Where devices join. A secret never goes to an origin without TLS, so such a setting does not count. */
+export function joinOrigin(
+  apiUrl: string | null,
+  baseDomain: string,
+  httpsPort: number,
+): { origin: string; isProxied: boolean } {
+  const host = apiHost(baseDomain);
+  const own = httpsOrigin(host, httpsPort);
+  if (!apiUrl?.startsWith('https:')) return { origin: own, isProxied: false };
+  return { origin: apiUrl, isProxied: new URL(apiUrl).hostname !== host };
+}
+
+/** Where the management API and the dashboard are. */
+export function apiOrigin(apiUrl: string | null, baseDomain: string, httpsPort: number): string {
+  return apiUrl ?? httpsOrigin(apiHost(baseDomain), httpsPort);
+}
+
+/** Where people sign in: on the port of the management API, unless another server serves that. */
+export function signInOrigin(apiUrl: string | null, baseDomain: string, httpsPort: number): string {
+  const { origin, isProxied } = joinOrigin(apiUrl, baseDomain, httpsPort);
+  const port = isProxied ? httpsPort : Number(new URL(origin).port || 443);
+  return httpsOrigin(signInHost(baseDomain), port);
+}
+
+function httpsOrigin(host: string, port: number): string {
+  return `https://${host}${port === 443 ? '' : `:${port}`}`;
+}

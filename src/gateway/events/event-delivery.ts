@@ -6,7 +6,7 @@ import type { GatewayContext } from '../context/gateway-context.ts';
 import type { EventDestinationRow, EventRow, Target } from '../store/events.ts';
 import { MAX_REFUSED } from '../store/refused-events.ts';
 import { fileSink } from './event-file.ts';
-import { type EventSink, NotAccepted } from './event-json.ts';
+import { type EventSink, NotAccepted } from './event-sink.ts';
 import { syslogSink } from './syslog.ts';
 import { webhookSink } from './webhook-sink.ts';
 

@@ -2,7 +2,8 @@ import { mkdir, open, rename, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { hasErrno } from '../../lib/errors.ts';
 import type { EventRow, FileTarget } from '../store/events.ts';
-import { type EventSink, eventJson } from './event-json.ts';
+import type { EventSink } from './event-sink.ts';
+import { eventJson } from './shown-events.ts';
 
 /** When a file has so many bytes, a new one is begun. */
 const MAX_BYTES = 16 * 1024 * 1024;

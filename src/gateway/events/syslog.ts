@@ -6,7 +6,8 @@ import { setTimeout as delay, setImmediate as nextTurn } from 'node:timers/promi
 import { connectInspected } from '../../lib/network/client-handshake.ts';
 import type { publicAddress } from '../../traffic-policy/public-request.ts';
 import type { EventRow, SyslogTarget } from '../store/events.ts';
-import { type EventSink, eventJson } from './event-json.ts';
+import type { EventSink } from './event-sink.ts';
+import { eventJson } from './shown-events.ts';
 
 const BATCH = 100;
 const LINE_FEED = Buffer.from('\n');

@@ -2,7 +2,8 @@ import { createHmac } from 'node:crypto';
 import { parseRetryAfter } from '../../lib/http/retry-after.ts';
 import { namedValues, type publicRequest } from '../../traffic-policy/public-request.ts';
 import type { WebhookTarget } from '../store/events.ts';
-import { type EventSink, eventJson, NotAccepted } from './event-json.ts';
+import { type EventSink, NotAccepted } from './event-sink.ts';
+import { eventJson } from './shown-events.ts';
 
 /** Of the body of a response, which nobody reads. */
 const MAX_RESPONSE = 64 * 1024;

@@ -2,11 +2,9 @@ import { messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { RequestRate } from '../../lib/time/token-bucket.ts';
 import type { BegunSignIn, SignInPort } from '../../traffic-policy/ports.ts';
-import { MAX_SESSION_MS } from '../../traffic-policy/sign-in/sign-in-session.ts';
 import { type Store, timestamp } from '../store/store.ts';
+import { endSignIns, MAX_LISTED } from './manage-sign-ins.ts';
 
-/** Sessions that lists show, of all people. */
-export const MAX_LISTED = 10_000;
 /** Sign-ins that are being written. */
 const MAX_PENDING = 100;
 /** Sign-ins of a payer: each is a write to the disk, and policies choose the provider, which may sign in anybody. */
@@ -80,32 +78,4 @@ export function signOut(store: Store, id: string, log: Log): void {
 /** A text of somebody else, without what a database or a terminal could not take. */
 function shown(text: string): string {
   return text.slice(0, MAX_TEXT).replace(/[\p{Cc}\p{Cs}]/gu, ' ');
-}
-
-/** Whose sign-ins end: those at a host, those of a person, or one session of the person, whose browser may have signed out. */
-export type EndedSignIn =
-  | { readonly host: string }
-  | { readonly issuer: string; readonly subject: string; readonly session?: string; readonly payer?: string };
-
-/** Ends sign-ins that have begun by now, inside a transaction: at all gateways within a second. Lists no longer show them. */
-export function endSignIns(store: Store, ended: EndedSignIn): void {
-  const { endedSignIns, applicationUsers: users, applicationSessions: sessions, ids, now } = store;
-  const row = {
-    id: ids.next('esi'),
-    created_at: now(),
-    host: null,
-    issuer: null,
-    subject: null,
-    session_id: null,
-    payer: null,
-  };
-  if ('host' in ended) {
-    endedSignIns.end({ ...row, host: ended.host }, MAX_SESSION_MS);
-    for (const { id } of sessions.where('host = ?', [ended.host])) sessions.forget(id);
-    return;
-  }
-  const { issuer, subject, session = null, payer = null } = ended;
-  endedSignIns.end({ ...row, issuer, subject, session_id: session, payer }, MAX_SESSION_MS);
-  if (session === null) users.delete(users.known(issuer, subject)?.id ?? '');
-  else sessions.forget(session);
 }

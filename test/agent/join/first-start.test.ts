@@ -1,7 +1,7 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
-import { joinAtFirstStart } from '../../../src/agent/join/first-start.ts';
+import { joinAtFirstStart } from '../../../src/agent/join/join-site.ts';
 import { loadSettings } from '../../../src/settings/agent-settings.ts';
 import { loadFirstStart } from '../../../src/settings/first-start-settings.ts';
 import { inviteTo } from '../../support/enrolment.ts';

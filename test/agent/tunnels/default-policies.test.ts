@@ -1,38 +1,10 @@
-import { writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
 import { offline } from '../../../src/agent/connectors/gateway-error.ts';
-import { loadDefaultPolicies } from '../../../src/agent/tunnels/default-policies.ts';
-import { ApiError, OperatorError } from '../../../src/lib/errors.ts';
+import { ApiError } from '../../../src/lib/errors.ts';
 import { PolicyInput } from '../../../src/traffic-policy/document.ts';
 import { SteeredClock } from '../../support/steered-clock.ts';
-import { temporaryFolder } from '../../support/temporary-folder.ts';
 import { setUpTunnels, tunnelRequest } from '../../support/tunnel-set-up.ts';
 import { gate, until } from '../../support/until.ts';
-
-it('the default policies come with the program', async () => {
-  const packaged = fileURLToPath(new URL('../../../defaults/policies.json', import.meta.url));
-  expect(await loadDefaultPolicies(packaged)).toMatchObject({ inbound: [], outbound: [{ name: 'Security headers' }] });
-});
-
-it.each([
-  ['{\n  "inbound": [,]\n}', 'not JSON, line 2, column 15: expected a value or ]'],
-  ['', 'not JSON, line 1, column 1'],
-  ['{"inbound":[{"actions":[]}]}', 'inbound[0].actions: a rule needs at least one action'],
-  ['{"inbuond":[]}', 'inbuond: unknown member "inbuond"; supported: enabled, inbound'],
-  ['[]', '(document): '],
-])('default policies %j stop the start with file, place and reason', async (text, reason) => {
-  const path = join(temporaryFolder(), 'policies.json');
-  await writeFile(path, text);
-  const loading = loadDefaultPolicies(path);
-  await expect(loading).rejects.toThrow(OperatorError);
-  await expect(loading).rejects.toThrow(`from ${path}: ${reason}`);
-});
-
-it('missing default policies stop the start', async () => {
-  await expect(loadDefaultPolicies('/nowhere/policies.json')).rejects.toThrow(/\/nowhere\/policies.json.*ENOENT/);
-});
 
 const inbound = [{ actions: [{ type: 'deny' }] }];
 const DENIED = PolicyInput.parse({ inbound });

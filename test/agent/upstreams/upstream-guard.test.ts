@@ -1,8 +1,8 @@
 import { realpath, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { parseUpstream, type TcpUpstream } from '../../../src/agent/upstreams/upstream.ts';
 import { UpstreamGuard } from '../../../src/agent/upstreams/upstream-guard.ts';
+import { parseUpstream, type TcpUpstream } from '../../../src/lib/network/upstream-address.ts';
 import { parseUpstreamRules } from '../../../src/settings/upstream-rules.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
 

@@ -9,7 +9,7 @@ import { readUploadedPair } from '../../../src/gateway/certificates/certificate-
 import { claimGatewayNames } from '../../../src/gateway/certificates/gateway-names.ts';
 import { IssueError } from '../../../src/gateway/certificates/issuing/certificate-issuer.ts';
 import { failedJob } from '../../../src/gateway/certificates/renewal-schedule.ts';
-import { personOfLink } from '../../../src/gateway/sign-in/person-links.ts';
+import { personOfLink } from '../../../src/gateway/sign-in/manage-sign-ins.ts';
 import { recordSignIns } from '../../../src/gateway/sign-in/recorded-sign-ins.ts';
 import { useDashboardCode } from '../../../src/gateway/store/command-access.ts';
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { curlCommand } from '../../../src/agent/api/inspection/curl-command.ts';
 import type { MessageReport, RequestDetail } from '../../../src/agent/api/inspection/inspection-reports.ts';
+import { curlCommand } from '../../../src/agent/api/inspection/shown-requests.ts';
 import { columnTitles, requestLine, requestText } from '../../../src/commands/watch/request-detail.ts';
 import { printable, printableLines } from '../../../src/lib/terminal-text.ts';
 

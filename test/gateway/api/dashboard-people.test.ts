@@ -1,11 +1,16 @@
 import { createServer, request as sendRequest } from 'node:http';
 import { buffer } from 'node:stream/consumers';
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
+import { actorDescriptions } from '../../../src/gateway/events/shown-events.ts';
+import {
+  addPerson,
+  endSignIns,
+  issuePersonLink,
+  removePerson,
+  usePersonLink,
+} from '../../../src/gateway/sign-in/manage-sign-ins.ts';
 import { createSignInPage } from '../../../src/gateway/sign-in/page/sign-in-page.ts';
 import { Passwords } from '../../../src/gateway/sign-in/passwords.ts';
-import { addPerson, issuePersonLink, removePerson, usePersonLink } from '../../../src/gateway/sign-in/person-links.ts';
-import { endSignIns } from '../../../src/gateway/sign-in/recorded-sign-ins.ts';
-import { actorDescriptions } from '../../../src/gateway/store/actor-description.ts';
 import { issueDashboardCode } from '../../../src/gateway/store/command-access.ts';
 import type { PersonRow } from '../../../src/gateway/store/people.ts';
 import type { PublicRequest } from '../../../src/traffic-policy/fetch-document.ts';

@@ -15,7 +15,7 @@ import type { TrafficEvent } from '../../../src/gateway/api/dashboard/dashboard-
 import type { DashboardOverview } from '../../../src/gateway/api/dashboard/overview.ts';
 import { RelayTickets } from '../../../src/gateway/edge/relays/relay-tickets.ts';
 import type { Gateway } from '../../../src/gateway/gateway.ts';
-import { addPerson } from '../../../src/gateway/sign-in/person-links.ts';
+import { addPerson } from '../../../src/gateway/sign-in/manage-sign-ins.ts';
 import { issueDashboardCode } from '../../../src/gateway/store/command-access.ts';
 import type { Store } from '../../../src/gateway/store/store.ts';
 import { issueApiKey, issueCredential } from '../../../src/gateway/store/tokens.ts';

@@ -2,7 +2,7 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { AuthtokenAcl } from '../../../src/gateway/access/authtoken-acl.ts';
 import { credentialOf } from '../../../src/gateway/access/authtoken-authentication.ts';
 import { Enrolments } from '../../../src/gateway/devices/enrolments.ts';
-import type { GatewayPlace } from '../../../src/gateway/devices/gateway-place.ts';
+import type { GatewayPlace } from '../../../src/gateway/devices/invite.ts';
 import { gatewayDomains } from '../../../src/gateway/endpoints/domain-names.ts';
 import type { LiveEndpoint, LiveSession } from '../../../src/gateway/endpoints/live-view.ts';
 import { parseJoinCode } from '../../../src/management/join-code.ts';

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { sessionAddress } from '../../../src/gateway/endpoints/domain-names.ts';
+import { joinOrigin, sessionAddress } from '../../../src/gateway/endpoints/domain-names.ts';
 
 const at = { host: '0.0.0.0', baseDomain: 'iot.example.org', sessionPort: null, httpsPort: 443 };
 const onMachine = { ...at, host: '127.0.0.1', baseDomain: 'localhost', httpsPort: 8443 };
@@ -20,4 +20,13 @@ describe('the address for agents', () => {
   it('is the listen address when a session port is configured', () => {
     expect(sessionAddress({ ...at, host: '192.0.2.7', sessionPort: 9443 })).toBe('192.0.2.7:9443');
   });
+});
+
+it.each([
+  [null, 'https://api.gw.example.com:8443', false],
+  ['https://api.gw.example.com', 'https://api.gw.example.com', false],
+  ['https://gw.other.com', 'https://gw.other.com', true],
+  ['http://gw.other.com', 'https://api.gw.example.com:8443', false],
+])('with GATEWAY_API_URL=%s devices join at %s', (apiUrl, origin, isProxied) => {
+  expect(joinOrigin(apiUrl, 'gw.example.com', 8443)).toEqual({ origin, isProxied });
 });

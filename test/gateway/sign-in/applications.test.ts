@@ -1,6 +1,6 @@
 import { expect, it, onTestFinished } from 'vitest';
 import type { GatewayOptions } from '../../../src/gateway/context/gateway-options.ts';
-import { addPerson, issuePersonLink } from '../../../src/gateway/sign-in/person-links.ts';
+import { addPerson, issuePersonLink } from '../../../src/gateway/sign-in/manage-sign-ins.ts';
 import { agentSession, startTestGateway } from '../../support/gateway.ts';
 import { GatewayClient } from '../../support/gateway-client.ts';
 import { WebClient } from '../../support/web-client.ts';

@@ -1,5 +1,6 @@
 import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
-import { endSignIns, recordSignIns, signOut } from '../../../src/gateway/sign-in/recorded-sign-ins.ts';
+import { endSignIns } from '../../../src/gateway/sign-in/manage-sign-ins.ts';
+import { recordSignIns, signOut } from '../../../src/gateway/sign-in/recorded-sign-ins.ts';
 import { beginning, ISSUER } from '../../support/begun-sign-in.ts';
 import { BASE_URL, type ManagementServer, startManagementServer } from '../../support/management-server.ts';
 import { silentLog } from '../../support/silent-log.ts';

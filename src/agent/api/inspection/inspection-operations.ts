@@ -2,8 +2,8 @@ import { z } from 'zod';
 import { ReplayRequest } from '../../inspector/replay.ts';
 import type { Operations } from '../agent-operations.ts';
 import { querySchema } from '../agent-routes.ts';
-import { STATUS_FILTER } from './exchange-filter.ts';
 import { InspectionReport, MessageReport, RequestDetail, RequestSummary } from './inspection-reports.ts';
+import { STATUS_FILTER } from './shown-requests.ts';
 
 const MAX_DURATION_S = 86_400;
 const DEFAULT_DURATION_S = 900;

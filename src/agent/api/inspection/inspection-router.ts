@@ -19,7 +19,6 @@ import type { TunnelView } from '../../tunnels/tunnel-list.ts';
 import type { TunnelManager } from '../../tunnels/tunnel-manager.ts';
 import { type Handlers, type RequestOfOne, serve } from '../agent-routes.ts';
 import { admissionCheck } from '../bearer-auth.ts';
-import { type ExchangeFilter, matcherOf } from './exchange-filter.ts';
 import { INSPECTION_OPERATIONS } from './inspection-operations.ts';
 import type {
   InspectionReport,
@@ -29,6 +28,7 @@ import type {
   RequestsSnapshot,
 } from './inspection-reports.ts';
 import { presentExchange, presentInspection, presentMessage, presentSummary } from './present-exchange.ts';
+import { type ExchangeFilter, matcherOf } from './shown-requests.ts';
 
 export interface InspectionOptions {
   tunnels: TunnelManager;

@@ -7,7 +7,7 @@ import {
 } from '../../../management/resources/application-session.ts';
 import { endpoints } from '../../../management/resources/endpoint.ts';
 import { parseUserAgent, type UserAgent } from '../../../traffic-policy/scope/user-agent.ts';
-import { type EndedSignIn, endSignIns } from '../../sign-in/recorded-sign-ins.ts';
+import { type EndedSignIn, endSignIns } from '../../sign-in/manage-sign-ins.ts';
 import type { ApplicationSessionRow, ApplicationUserRow } from '../../store/sign-ins.ts';
 import type { ApiContext } from '../api-context.ts';
 import { type ActionsOf, type ApiCaller, found } from '../operation-router.ts';

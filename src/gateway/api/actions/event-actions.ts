@@ -14,8 +14,7 @@ import {
   type RefusedEventChoice,
 } from '../../../management/resources/event.ts';
 import { readAuthority } from '../../certificates/certificate-upload.ts';
-import { policyDifferenceOf } from '../../events/recorded-policies.ts';
-import { actorDescriptions } from '../../store/actor-description.ts';
+import { actorDescriptions, policyDifferenceOf } from '../../events/shown-events.ts';
 import { type AuditRow, CHANGE_TYPES } from '../../store/audit-log.ts';
 import {
   ACTIVITY_TYPES,

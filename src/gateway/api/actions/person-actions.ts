@@ -3,10 +3,7 @@ import { endpoints } from '../../../management/resources/endpoint.ts';
 import { type Person, people } from '../../../management/resources/person.ts';
 import { WRONG_VALUE } from '../../../management/resources/refusal.ts';
 import { admitting } from '../../endpoints/applications.ts';
-import { signInHost } from '../../endpoints/domain-names.ts';
-import { issuerOf } from '../../sign-in/people-provider.ts';
-import { addPerson, issuePersonLink, removePerson } from '../../sign-in/person-links.ts';
-import { endSignIns } from '../../sign-in/recorded-sign-ins.ts';
+import { addPerson, endSignIns, issuePersonLink, issuerBelow, removePerson } from '../../sign-in/manage-sign-ins.ts';
 import type { PersonRow } from '../../store/people.ts';
 import type { ApiContext } from '../api-context.ts';
 import { type ActionsOf, found } from '../operation-router.ts';
@@ -18,7 +15,7 @@ import { refusing, storedActions } from './stored-actions.ts';
 export function personActions(context: ApiContext): { people: ActionsOf<typeof OPERATIONS.people> } {
   const { store, links, place, domains, live } = context;
   const { database, people: rows, passkeys } = store;
-  const issuer = issuerOf(signInHost(domains.baseDomain));
+  const issuer = issuerBelow(domains.baseDomain);
   const shown = ({ password_hash: _, ...row }: PersonRow): Person => ({
     ...row,
     uri: links.of(people, row.id),

@@ -1,8 +1,8 @@
 import { hash } from 'node:crypto';
 import { escapeHtml, htmlPage, PAGE_STYLE, type PageNotice } from '../../../lib/http/notice-page.ts';
 import type { SignedInPerson } from '../../../traffic-policy/sign-in/identity-provider.ts';
+import { LINK_HOURS } from '../manage-sign-ins.ts';
 import { MAX_PASSWORD, MIN_PASSWORD } from '../passwords.ts';
-import { LINK_HOURS } from '../person-links.ts';
 import type { PasskeyForm } from './passkey-forms.ts';
 
 const STYLE = `${PAGE_STYLE}

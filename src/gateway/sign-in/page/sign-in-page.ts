@@ -23,10 +23,9 @@ import { noteDashboardRefusal } from '../../events/activity-log.ts';
 import type { PersonRow } from '../../store/people.ts';
 import { DatabaseAway, DatabaseBusy, DatabaseUnwritable } from '../../store/sql/database-problems.ts';
 import { timestamp } from '../../store/store.ts';
+import { type ChosenWay, endSignIns, personOfLink, usePersonLink } from '../manage-sign-ins.ts';
 import { MAX_PASSWORD, MIN_PASSWORD, Passwords, PasswordsBusy } from '../passwords.ts';
 import type { PeopleProvider, SignInRequest } from '../people-provider.ts';
-import { type ChosenWay, personOfLink, usePersonLink } from '../person-links.ts';
-import { endSignIns } from '../recorded-sign-ins.ts';
 import { agreed, hasAgreed, type PageSession, PageSessions } from './page-session.ts';
 import {
   type Application,

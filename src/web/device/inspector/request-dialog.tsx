@@ -1,8 +1,8 @@
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
-import { readablePath } from '../../../agent/api/inspection/exchange-filter.ts';
 import type { RequestDetail, RequestSummary } from '../../../agent/api/inspection/inspection-reports.ts';
+import { readablePath } from '../../../agent/api/inspection/shown-requests.ts';
 import type { FeedTunnel } from '../../../agent/api/page/page-routes.ts';
 import { ApiProblem, call } from '../../ui/api.ts';
 import { Button } from '../../ui/button.tsx';

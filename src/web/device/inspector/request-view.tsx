@@ -1,8 +1,7 @@
 import type { Signal } from '@preact/signals';
 import type { JSX } from 'preact';
-import { curlCommand } from '../../../agent/api/inspection/curl-command.ts';
 import type { RequestDetail } from '../../../agent/api/inspection/inspection-reports.ts';
-import { outcomeText, ruleTitle, verdictText } from '../../../agent/api/inspection/rule-text.ts';
+import { curlCommand, outcomeText, ruleTitle, verdictText } from '../../../agent/api/inspection/shown-requests.ts';
 import type { FeedTunnel } from '../../../agent/api/page/page-routes.ts';
 import { Button, ButtonLink, CopyButton } from '../../ui/button.tsx';
 import { byteSize } from '../../ui/byte-size.ts';

@@ -1,5 +1,4 @@
 import { computed, type ReadonlySignal, type Signal, signal } from '@preact/signals';
-import { matcherOf, STATUS_FILTER } from '../../../agent/api/inspection/exchange-filter.ts';
 import type {
   InspectionReport,
   RequestDetail,
@@ -7,6 +6,7 @@ import type {
   RequestsChange,
   RequestsSnapshot,
 } from '../../../agent/api/inspection/inspection-reports.ts';
+import { matcherOf, STATUS_FILTER } from '../../../agent/api/inspection/shown-requests.ts';
 import { call } from '../../ui/api.ts';
 import { connectLive, type LiveConnection } from '../../ui/live-connection.ts';
 import { queryInAddress } from '../../ui/router.ts';

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { eventJson } from '../../../src/gateway/events/event-json.ts';
+import { eventJson } from '../../../src/gateway/events/shown-events.ts';
 import { auditRow } from './audit-row.ts';
 
 it('writes no half of a surrogate pair, at which strict readers fail', () => {

@@ -1,4 +1,3 @@
-import { printableJson } from '../../lib/json-text.ts';
 import type { EventRow } from '../store/events.ts';
 
 /** What takes a destination's events. */
@@ -27,21 +26,4 @@ export class NotAccepted extends Error {
     super(message);
     this.name = 'NotAccepted';
   }
-}
-
-/** An escape in JSON, and whether it stands for half a surrogate pair. */
-const ESCAPE = /\\(?:u(d[89a-f][0-9a-f]{2})|.)/g;
-
-/** An event as destinations get it: ngrok's four members, and who made a change. Printable: agents chose parts of it. */
-export function eventJson({ id, created_at, type, before, after, by, from_address }: EventRow): string {
-  const event = {
-    event_id: id,
-    event_type: type,
-    event_timestamp: created_at,
-    object: after ?? before,
-    ...(by !== null && { before: after && before, by, from_address }),
-  };
-  // JSON.stringify() escapes half a surrogate pair. It is no text: strict receivers would refuse the event.
-  const json = JSON.stringify(event).replace(ESCAPE, (found, half) => (half === undefined ? found : '\ufffd'));
-  return printableJson(json);
 }

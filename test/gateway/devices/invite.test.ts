@@ -1,16 +1,7 @@
 import { expect, it } from 'vitest';
-import { joinCode, joinOrigin } from '../../../src/gateway/devices/gateway-place.ts';
+import { joinCode } from '../../../src/gateway/devices/invite.ts';
 import { parseJoinCode } from '../../../src/management/join-code.ts';
 import { issueCertificate } from '../../support/certificates.ts';
-
-it.each([
-  [null, 'https://api.gw.example.com:8443', false],
-  ['https://api.gw.example.com', 'https://api.gw.example.com', false],
-  ['https://gw.other.com', 'https://gw.other.com', true],
-  ['http://gw.other.com', 'https://api.gw.example.com:8443', false],
-])('with GATEWAY_API_URL=%s devices join at %s', (apiUrl, origin, isProxied) => {
-  expect(joinOrigin(apiUrl, 'gw.example.com', 8443)).toEqual({ origin, isProxied });
-});
 
 it.each([
   ['none', false, { pin: 32, isPublic: false }],

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { displayUpstream, parseUpstream, UpstreamFormatError } from '../../../src/agent/upstreams/upstream.ts';
+import { displayUpstream, parseUpstream, UpstreamFormatError } from '../../../src/lib/network/upstream-address.ts';
 import { fuzz } from '../../support/fuzz.ts';
 
 describe('parseUpstream', () => {

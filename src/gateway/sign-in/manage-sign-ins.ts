@@ -1,8 +1,11 @@
 import { createToken, parseToken } from '../../lib/ids.ts';
+import { MAX_SESSION_MS } from '../../traffic-policy/sign-in/sign-in-session.ts';
+import { signInHost } from '../endpoints/domain-names.ts';
+import { issueDashboardCode } from '../store/command-access.ts';
 import type { PasskeyRow, PersonLinkRow, PersonRow } from '../store/people.ts';
 import { type Store, timestamp } from '../store/store.ts';
 import { hashSecret, secretMatches } from '../store/tokens.ts';
-import { endSignIns } from './recorded-sign-ins.ts';
+import { issuerOf, PeopleProvider } from './people-provider.ts';
 
 interface NewPerson {
   readonly email: string;
@@ -20,6 +23,18 @@ export function addPerson(
   const person = { ...row, password_hash: Buffer.alloc(0), password_set_at: null };
   people.insert(person);
   return person;
+}
+
+/** What the people of a gateway belong to, in sign-ins. */
+export function issuerBelow(baseDomain: string): string {
+  return issuerOf(signInHost(baseDomain));
+}
+
+/** A one-time code that signs a browser in to the dashboard as a person, who may use it. Nothing is written. */
+export function personDashboardCode(store: Store, baseDomain: string, { id }: PersonRow): string {
+  // Later than the sign-ins of the person that were ended, which end such codes, too.
+  const now = new PeopleProvider(store, signInHost(baseDomain)).signInTime(id);
+  return issueDashboardCode(store.box, now, id);
 }
 
 /** Removes somebody, inside a transaction: nobody is signed in as them any longer, in lists neither. */
@@ -86,4 +101,35 @@ function linkOf(personLinks: Store['personLinks'], token: string): PersonLinkRow
   const parts = parseToken(token);
   const link = parts && personLinks.get(`plk_${parts.ksuid}`);
   return link && secretMatches(parts.secret, link.secret_hash) ? link : null;
+}
+
+/** Sessions that lists show, of all people. */
+export const MAX_LISTED = 10_000;
+
+/** Whose sign-ins end: those at a host, those of a person, or one session of the person, whose browser may have signed out. */
+export type EndedSignIn =
+  | { readonly host: string }
+  | { readonly issuer: string; readonly subject: string; readonly session?: string; readonly payer?: string };
+
+/** Ends sign-ins that have begun by now, inside a transaction: at all gateways within a second. Lists no longer show them. */
+export function endSignIns(store: Store, ended: EndedSignIn): void {
+  const { endedSignIns, applicationUsers: users, applicationSessions: sessions, ids, now } = store;
+  const row = {
+    id: ids.next('esi'),
+    created_at: now(),
+    host: null,
+    issuer: null,
+    subject: null,
+    session_id: null,
+    payer: null,
+  };
+  if ('host' in ended) {
+    endedSignIns.end({ ...row, host: ended.host }, MAX_SESSION_MS);
+    for (const { id } of sessions.where('host = ?', [ended.host])) sessions.forget(id);
+    return;
+  }
+  const { issuer, subject, session = null, payer = null } = ended;
+  endedSignIns.end({ ...row, issuer, subject, session_id: session, payer }, MAX_SESSION_MS);
+  if (session === null) users.delete(users.known(issuer, subject)?.id ?? '');
+  else sessions.forget(session);
 }

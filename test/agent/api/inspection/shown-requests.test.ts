@@ -1,7 +1,7 @@
 import { execFileSync } from 'node:child_process';
 import { describe, expect, it } from 'vitest';
-import { curlCommand } from '../../../../src/agent/api/inspection/curl-command.ts';
 import type { RequestDetail } from '../../../../src/agent/api/inspection/inspection-reports.ts';
+import { curlCommand } from '../../../../src/agent/api/inspection/shown-requests.ts';
 
 const URL = 'https://cam.example.com/';
 /** What keeps curl from calling a body a form. */

@@ -1,8 +1,8 @@
 import { isIP, isIPv4, isIPv6 } from 'node:net';
 import { posix } from 'node:path';
-import { MAX_SOCKET_PATH } from '../../lib/files/runtime-folder.ts';
-import { canonicalHostname, hostnameFlaws, isHostname } from '../../lib/network/hostname-grammar.ts';
-import { canonicalIpv6, hostPort, isUnspecified } from '../../lib/network/ip-address.ts';
+import { MAX_SOCKET_PATH } from '../files/runtime-folder.ts';
+import { canonicalHostname, hostnameFlaws, isHostname } from './hostname-grammar.ts';
+import { canonicalIpv6, hostPort, isUnspecified } from './ip-address.ts';
 
 export interface TcpUpstream {
   kind: 'tcp';

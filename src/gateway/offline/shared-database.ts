@@ -1,0 +1,168 @@
+import { join } from 'node:path';
+import { createLog } from '../../lib/log/log.ts';
+import { parseKey, SecretsBox } from '../../lib/secrets-box.ts';
+import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
+import { openSharedCa } from '../certificates/local-ca/shared-ca.ts';
+import { shownState } from '../cluster/nodes.ts';
+import { nodeAsker } from '../edge/relays/remote-endpoints.ts';
+import { apiHost } from '../endpoints/domain-names.ts';
+import type { LiveGateway } from '../endpoints/live-view.ts';
+import { BY_COMMAND } from '../store/command-access.ts';
+import { nodeIdOf, openForChanges, openGatewayDatabase, requireSameKey } from '../store/open-gateway-store.ts';
+import { isSameSoon } from '../store/shared/join-shared.ts';
+import { movedAway, type Node, Postgres, stillServes } from '../store/shared/postgres.ts';
+import { DatabaseAway } from '../store/sql/database-problems.ts';
+import { type Store, type StoreLocation, withStore } from './command-store.ts';
+
+/** A gateway that serves the shared database, as operators see it. */
+export interface ServingGateway extends Node {
+  readonly state: LiveGateway['state'];
+  /** Changes that it does not have yet. */
+  readonly behind: number;
+  readonly sessions: number;
+  readonly endpoints: number;
+}
+
+/** The shared database of gateways, used beside those gateways by a command. */
+export class SharedDatabase {
+  private constructor(private readonly postgres: Postgres) {}
+
+  /** @throws {OperatorError} when it is unreachable or cannot be used; see {@link reasonAway} */
+  static async use<T>(url: string, work: (shared: SharedDatabase) => Promise<T>): Promise<T> {
+    const postgres = new Postgres(url);
+    try {
+      await postgres.prepare();
+      return await work(new SharedDatabase(postgres));
+    } finally {
+      await postgres.close();
+    }
+  }
+
+  /** Whether no gateway has used it yet. */
+  async isUnused(): Promise<boolean> {
+    return (await this.postgres.head()) === null;
+  }
+
+  /** @throws {OperatorError} when a gateway has moved everything away */
+  async requireInUse(): Promise<void> {
+    if (await this.postgres.isEnded()) throw movedAway();
+  }
+
+  /** The server's version, and by how much its clock is ahead of this one's. */
+  facts(): ReturnType<Postgres['facts']> {
+    return this.postgres.facts();
+  }
+
+  /** Those that serve it, or are silent. */
+  async gateways(): Promise<ServingGateway[]> {
+    const head = (await this.postgres.head())?.version ?? 0;
+    const online = await this.postgres.online();
+    return (await this.postgres.nodes()).map((node) => ({
+      ...node,
+      ...(online.get(node.id) ?? { sessions: 0, endpoints: 0 }),
+      state: shownState(node),
+      behind: Math.max(0, head - node.applied),
+    }));
+  }
+
+  /** Has the agents of a gateway go to others. @returns whether there is one with the id */
+  drain(id: string): Promise<boolean> {
+    return this.postgres.drain(id);
+  }
+
+  async sessionsOf(id: string): Promise<number> {
+    return (await this.postgres.online()).get(id)?.sessions ?? 0;
+  }
+
+  /** Removes a gateway, so that others can serve what it had. @returns whether there was one */
+  remove(id: string): Promise<boolean> {
+    return this.postgres.leave(id);
+  }
+
+  /**
+   * Compares a gateway's copy in DATA_DIR, which is left as it is; `own`: it has a database of its own there.
+   *
+   * @throws {OperatorError} when there is no database, or the encryption key is not the one of the shared database
+   */
+  async compareCopy(settings: GatewayServerSettings): Promise<'same' | 'different' | 'own'> {
+    const database = openGatewayDatabase(settings);
+    try {
+      if (!database.isReplica) return 'own';
+      requireSameKey(database, boxOf(settings));
+      return (await isSameSoon(database.replicaParts(), this.postgres)) ? 'same' : 'different';
+    } finally {
+      database.close();
+    }
+  }
+}
+
+/** Why the shared database does not answer; null for other errors. */
+export function reasonAway(error: unknown): string | null {
+  return error instanceof DatabaseAway ? error.reason : null;
+}
+
+/**
+ * Makes a function that asks a gateway something that it answers to those of its cluster only.
+ *
+ * @param now milliseconds of the shared database's clock
+ */
+export function gatewayProof(
+  settings: GatewayServerSettings,
+  now: () => number,
+): (gateway: { id: string; host: string; port: number }) => Promise<unknown> {
+  const ask = nodeAsker('doctor', boxOf(settings), apiHost(settings.domain), now);
+  return (gateway) => ask(gateway, 'counted');
+}
+
+function boxOf({ encryptionKey }: GatewayServerSettings): SecretsBox {
+  return new SecretsBox(parseKey(encryptionKey ?? '', 'GATEWAY_ENCRYPTION_KEY'));
+}
+
+/** The id of the gateway in this folder among those that share its database; null: it shares none. */
+export function ownGatewayId(location: StoreLocation): string | null {
+  return nodeIdOf(location);
+}
+
+/**
+ * Moves a stopped gateway's data into an empty shared database. It can be repeated when it was interrupted.
+ *
+ * @throws {OperatorError} when the shared database is in use
+ */
+export async function moveToShared(settings: GatewayServerSettings, databaseUrl: string): Promise<void> {
+  const log = await createLog('silent', 'json');
+  const location = { ...settings, databaseUrl };
+  const { store, close } = await openForChanges(location, { older: 'upgrade', moves: 'in', log });
+  try {
+    await openSharedCa(join(settings.dataDir, 'gateway'), store, log);
+    await noteMove(store, 'sqlite', 'postgres');
+  } finally {
+    await close();
+  }
+}
+
+/**
+ * Moves everything from the shared database into the folder of a stopped gateway.
+ *
+ * @param lost whether to go on without the shared database
+ * @throws {OperatorError} when another gateway serves it
+ */
+export async function moveToOwn(settings: GatewayServerSettings, lost: boolean): Promise<void> {
+  const log = await createLog('silent', 'json');
+  const { shared, close } = await openForChanges(settings, { older: 'upgrade', moves: 'out', log });
+  try {
+    if (!lost && shared !== null) {
+      const other = await shared.postgres.end(shared.node);
+      if (other) throw stillServes(other);
+      await shared.refresh();
+    }
+    shared?.detach();
+  } finally {
+    await close();
+  }
+  await withStore({ ...settings, databaseUrl: null }, (store) => noteMove(store, 'postgres', 'sqlite'));
+}
+
+function noteMove({ database, account: id }: Store, from: string, to: string): Promise<void> {
+  const change = { table: 'database', before: { id, kind: from }, after: { id, kind: to } };
+  return database.write(() => database.noteChange(change), BY_COMMAND);
+}
