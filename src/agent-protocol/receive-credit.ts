@@ -80,7 +80,7 @@ export class ReceiveCredit {
 
   /** The peer sends nothing more. */
   release(): void {
-    this.#reserve(0);
+    if (this.#reserved > 0) this.#reserve(0);
   }
 
   #grantAhead(): void {

@@ -1,8 +1,7 @@
 import { describe, it } from 'vitest';
 import { readablePath } from '../../src/agent/api/inspection/exchange-filter.ts';
 import { maskTarget, maskTextStepwise } from '../../src/agent/inspector/masking/mask-text.ts';
-import { JsonScanner } from '../../src/agent-protocol/json-scanner.ts';
-import { BODY_LIMITS } from '../../src/agent-protocol/rpc.ts';
+import { BODY_LIMITS, JsonScanner } from '../../src/agent-protocol/rpc.ts';
 import { parseStorableJson } from '../../src/gateway/api/json-object-body.ts';
 import { readPageQuery, requestQuery } from '../../src/gateway/api/request.ts';
 import { readAuthority, readUploadedPair } from '../../src/gateway/certificates/certificate-upload.ts';

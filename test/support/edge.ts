@@ -14,7 +14,7 @@ import type { NodePlace, OtherNodes } from '../../src/gateway/edge/relays/other-
 import { RelayTickets } from '../../src/gateway/edge/relays/relay-tickets.ts';
 import { Relays } from '../../src/gateway/edge/relays/relays.ts';
 import { AgentConnections } from '../../src/gateway/edge/tls/agent-connections.ts';
-import { LostAddresses } from '../../src/gateway/endpoints/lost-addresses.ts';
+import { LostAddresses } from '../../src/gateway/endpoints/endpoint-registry.ts';
 import {
   type ClientInfo,
   EDGE_TERMINATION,

@@ -1,10 +1,13 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { GLITCHES } from '../../agent-protocol/connection-limits.ts';
 import { RpcError } from '../../agent-protocol/rpc.ts';
+import { BoundedMap } from '../../lib/bounded-map.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { Repeats } from '../../lib/log/repeats.ts';
 import { availableMemory, MemoryBudget } from '../../lib/memory-budget.ts';
 import { clientNetwork } from '../../lib/network/ip-address.ts';
-import { type BucketRate, type TokenBucket, TokenBuckets } from '../../lib/time/token-bucket.ts';
+import { type Clock, systemClock } from '../../lib/time/clock.ts';
+import { type BucketRate, TokenBucket, TokenBuckets } from '../../lib/time/token-bucket.ts';
 import type { AgentLimits } from '../../settings/gateway-settings.ts';
 
 export const AGENT_LIMITS: AgentLimits = {
@@ -50,7 +53,7 @@ export class OptionBytes {
 
 const MIB = 1_048_576;
 /** Share of the machine's or container's memory for data that agents and clients have yet to read. */
-const SHARE = 1 / 8;
+const MEMORY_SHARE = 1 / 8;
 const [LEAST, MOST] = [64 * MIB, 512 * MIB];
 
 /** The memory for data in agent sessions: half for an authtoken, a quarter for a session. Beyond, the largest stream ends. */
@@ -58,7 +61,7 @@ export class AgentMemory {
   readonly #whole: MemoryBudget;
 
   /** @param limit bytes for all sessions together; omitted: a share of the memory */
-  constructor(limit = Math.min(MOST, Math.max(LEAST, availableMemory() * SHARE))) {
+  constructor(limit = Math.min(MOST, Math.max(LEAST, availableMemory() * MEMORY_SHARE))) {
     this.#whole = new MemoryBudget(limit);
   }
 
@@ -93,4 +96,75 @@ export class GlitchLimits {
   of(credentialId: string, address: string, now = performance.now()): TokenBucket {
     return this.#buckets.of(`${credentialId} ${clientNetwork(address)}`, now);
   }
+}
+
+/** Bytes of requests that an authtoken may send per millisecond. They take some quarter of a processor. */
+const BYTES_PER_MS = 32_768;
+/** What a request costs besides its bytes. */
+const REQUEST_BYTES = 16_384;
+/** The share of a processor that requests may take, where they take more than their bytes say. */
+const PROCESSOR_SHARE = 0.25;
+/** How long an authtoken may exceed that after a pause: an agent binds its thousands of endpoints at once. */
+const BURST_MS = 10_000;
+const MAX_REMEMBERED = 10_000;
+
+interface Line {
+  last: Promise<void>;
+  /** Milliseconds of its share. */
+  time: TokenBucket;
+}
+
+/**
+ * Shares the processor among authtokens: in each turn of the event loop, one request of each is handled. Authtokens that
+ * send too much have to wait; SDKs send the next request when they have the answer to the last.
+ */
+export class RequestTurns {
+  readonly #lines = new BoundedMap<string, Line>(MAX_REMEMBERED);
+
+  constructor(
+    private readonly clock: Clock = systemClock,
+    private readonly burstMs = BURST_MS,
+  ) {}
+
+  /**
+   * Handles a request in its turn, in the order of the calls. What it takes longer than its bytes say, later ones of the
+   * payer wait.
+   * @param payer id of the authtoken, or the network of an agent that has not authenticated
+   * @param handle is measured up to its first wait
+   * @param isOver whether nobody waits for the answer any more: the request takes no turn then, and {@link RpcError} is
+   * thrown
+   */
+  async serve<T>(
+    payer: string,
+    size: number,
+    handle: () => Promise<T>,
+    isOver: () => boolean = () => false,
+  ): Promise<T> {
+    const time = () => new TokenBucket({ burst: this.burstMs, perMs: 1 }, this.clock.now());
+    const line = this.#lines.get(payer) ?? { last: Promise.resolve(), time: time() };
+    line.last = line.last.then(() => (isOver() ? undefined : this.#turn(line, size)));
+    this.#lines.set(payer, line);
+    await line.last;
+    if (isOver()) throw new RpcError('ERR_NGROK_741', 'the session has ended');
+    const start = this.clock.now();
+    try {
+      return handle();
+    } finally {
+      const now = this.clock.now();
+      line.time.take(Math.max(0, (now - start) / PROCESSOR_SHARE - priceOf(size)), now);
+    }
+  }
+
+  async #turn(line: Line, size: number): Promise<void> {
+    await nextTurn();
+    const now = this.clock.now();
+    line.time.take(priceOf(size), now);
+    const waitMs = line.time.waitMs(0, now);
+    if (waitMs > 0) await this.clock.sleep(waitMs);
+  }
+}
+
+/** Milliseconds that a request takes from the allowance at least. */
+function priceOf(size: number): number {
+  return (size + REQUEST_BYTES) / BYTES_PER_MS;
 }

@@ -27,8 +27,7 @@ import {
 import { type ReportQueue, type ReportReader, RequestFeed } from '../endpoints/request-feed.ts';
 import { timestamp } from '../store/store.ts';
 import type { AgentInfo } from './agent-info.ts';
-import { Lane } from './gated-channel.ts';
-import type { StreamGate } from './stream-gate.ts';
+import { Lane, type StreamGate } from './stream-gate.ts';
 
 export interface ListenerOwner extends EndpointOwner {
   /** `ts_…` */

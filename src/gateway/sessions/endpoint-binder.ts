@@ -7,19 +7,20 @@ import {
 } from '../../agent-protocol/messages.ts';
 import { RpcError } from '../../agent-protocol/rpc.ts';
 import { messageOf } from '../../lib/errors.ts';
+import { readKeyPair } from '../../lib/network/usual-keys.ts';
 import { type CompiledPolicy, PolicyRefused } from '../../traffic-policy/engine.ts';
+import type { TlsTermination } from '../../traffic-policy/policy-subjects.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
 import { isOfOptions } from '../endpoint-options/client-options.ts';
 import { clientOptionsText, demandsOf, type EndpointDemands } from '../endpoint-options/endpoint-options.ts';
 import { addressOptions, tokenFor, urlOf, type WantedAddress, wantedAddress } from '../endpoints/endpoint-address.ts';
 import { EndpointClaims } from '../endpoints/endpoint-claims.ts';
 import type { EndpointPolicies, PolicyTarget } from '../endpoints/endpoint-policies.ts';
+import type { Absence } from '../endpoints/endpoint-registry.ts';
 import type { LiveEndpoint } from '../endpoints/live-view.ts';
-import type { Absence } from '../endpoints/lost-addresses.ts';
-import type { EndpointAddress, OnlineEndpoint } from '../endpoints/online-endpoint.ts';
+import { EDGE_TERMINATION, type EndpointAddress, type OnlineEndpoint } from '../endpoints/online-endpoint.ts';
 import type { PortLease, TcpPortAllocator } from '../endpoints/tcp-port-allocator.ts';
 import { BoundEndpoint, LabeledTunnel, type ListenerOwner } from './agent-listener.ts';
-import { OWN_CERTIFICATE, terminationOf } from './tls-termination.ts';
 
 /** Has addresses leased from other gateways of a cluster. */
 export interface AddressLeasing {
@@ -35,6 +36,12 @@ export interface AddressLeasing {
 
 const ENDPOINT_ID = /^[A-Za-z0-9_-]{1,64}$/;
 const PUBLIC_ID = /^ep_[0-9A-Za-z]{27}$/;
+
+/**
+ * The `TLSTermination` of an endpoint that terminates TLS with the gateway's certificate. Without it an SDK takes the
+ * bytes it gets for its clients' own TLS. Agents send it back when they bind again.
+ */
+const OWN_CERTIFICATE = { cert: '', key: '' };
 
 /** The result of a BIND: the endpoint, and the answer that the SDK sends back when it reconnects. */
 interface Bound {
@@ -270,6 +277,51 @@ function policyOf({ Policy, TrafficPolicy }: BindOptions): string {
     throw new RpcError('ERR_NGROK_9025', 'Policy and TrafficPolicy cannot be combined; use TrafficPolicy');
   }
   return TrafficPolicy || Policy;
+}
+
+/**
+ * How the edge terminates TLS for an endpoint; null when it does not. @throws {RpcError}
+ * @param demands PEM of the CAs that must have signed its clients' certificates, and whether its policy terminates TLS
+ */
+function terminationOf(
+  { protocol, internal }: EndpointAddress,
+  options: BindOptions,
+  { clientAuthorities, byPolicy }: { clientAuthorities: readonly string[]; byPolicy: boolean },
+): TlsTermination | null {
+  const termination = protocol === 'https' || byPolicy ? EDGE_TERMINATION : null;
+  return withClientAuthorities(agentTermination(options) ?? termination, internal, clientAuthorities);
+}
+
+function withClientAuthorities(
+  termination: TlsTermination | null,
+  internal: boolean,
+  clientAuthorities: readonly string[],
+): TlsTermination | null {
+  if (clientAuthorities.length === 0) return termination;
+  if (internal)
+    throw new RpcError('ERR_NGROK_301', 'mutual TLS is not supported on internal endpoints; bind a public one');
+  if (termination === null) {
+    throw new RpcError(
+      'ERR_NGROK_301',
+      'MutualTLSAtEdge: the edge must terminate TLS; add TLSTermination, or a policy with terminate-tls',
+    );
+  }
+  return { ...termination, clientAuthorities };
+}
+
+/** @throws {RpcError} when the certificate and key cannot be used */
+function agentTermination({ TLSTermination: option }: BindOptions): TlsTermination | null {
+  if (!option) return null;
+  if (option.cert === '' && option.key === '') return EDGE_TERMINATION;
+  const [certificate = '', privateKey = ''] = [option.cert, option.key].map((pem) =>
+    Buffer.from(pem, 'base64').toString(),
+  );
+  try {
+    const { cert, key } = readKeyPair(certificate, privateKey);
+    return { ...EDGE_TERMINATION, certificate: cert, privateKey: key };
+  } catch (error) {
+    throw new RpcError('ERR_NGROK_301', `TLSTermination: ${messageOf(error)}`);
+  }
 }
 
 /** The SDK stores this answer, and sends its options and token back when it reconnects. */

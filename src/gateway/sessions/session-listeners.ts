@@ -2,7 +2,7 @@ import type { BindLabeledRequest, BindRequest, PatchRequest, UpstreamState } fro
 import { type RpcAnswer, RpcError } from '../../agent-protocol/rpc.ts';
 import { messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
-import { type Absence, LEAVING_MS } from '../endpoints/lost-addresses.ts';
+import { type Absence, LEAVING_MS } from '../endpoints/endpoint-registry.ts';
 import type { OptionBytes } from './agent-limits.ts';
 import type { BoundEndpoint, LabeledTunnel, ListenerOwner } from './agent-listener.ts';
 import type { EndpointBinder } from './endpoint-binder.ts';

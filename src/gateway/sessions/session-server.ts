@@ -13,12 +13,11 @@ import { noteArrival } from '../../lib/time/loop-turn.ts';
 import type { AgentLimits } from '../../settings/gateway-settings.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
 import { newestOfLargestShare } from '../endpoints/endpoint-owner.ts';
-import { AGENT_LIMITS, AgentMemory, GlitchLimits, LoggedSessions, OptionBytes } from './agent-limits.ts';
+import { AGENT_LIMITS, AgentMemory, GlitchLimits, LoggedSessions, OptionBytes, RequestTurns } from './agent-limits.ts';
 import { AgentLink, type LinkOptions, type SessionDirectory } from './agent-link.ts';
 import type { AgentSession, SessionContext, SessionNode } from './agent-session.ts';
 import type { AddressLeasing } from './endpoint-binder.ts';
 import { RefusalLog } from './refusal-log.ts';
-import { RequestTurns } from './request-turns.ts';
 
 /** Connections that have not authenticated, and as many with an unfinished handshake. */
 export const MAX_UNAUTHENTICATED = 256;

@@ -1,9 +1,11 @@
+import type { ByteChannel, ByteReceiver } from '../../agent-protocol/byte-channel.ts';
+import type { Channel, ChannelReceiver } from '../../agent-protocol/channel.ts';
 import type { Connection } from '../../agent-protocol/connection.ts';
+import { ClientShares } from '../../lib/network/client-shares.ts';
 import { clientNetwork } from '../../lib/network/ip-address.ts';
 import { turnTime } from '../../lib/time/loop-turn.ts';
-import { StreamsExhausted } from '../endpoints/online-endpoint.ts';
+import { EndpointTraffic, StreamsExhausted } from '../endpoints/online-endpoint.ts';
 import { AGENT_LIMITS } from './agent-limits.ts';
-import { GatedChannel, type GatedChannelObserver, type Lane } from './gated-channel.ts';
 
 // The SDK's limits were measured with `@ngrok/ngrok` 1.7.0.
 
@@ -44,6 +46,32 @@ const JUDGE_MS = 1000;
 /** Share of the streams that may be lost so before the session has to be replaced. */
 const ABANDONED_SHARE = 1 / 2;
 
+/** The streams to a listener. */
+export class Lane {
+  /** Whether the agent has registered the listener; it drops streams opened earlier. */
+  ready = false;
+  closed = false;
+  /** Streams sent to the agent without a reaction so far, in order of sending. */
+  readonly unanswered = new Set<GatedChannel>();
+  readonly streams = new Set<GatedChannel>();
+  readonly shares = new ClientShares<GatedChannel>();
+  readonly traffic = new EndpointTraffic();
+  #onEmpty: (() => void) | null = null;
+
+  /** @param upstream as the agent reports it */
+  constructor(readonly upstream = '') {}
+
+  /** @param drained called each time when no stream is left from now on, unless it is closed */
+  drain(drained: () => void): void {
+    this.#onEmpty = drained;
+  }
+
+  /** To be called when a stream has left. */
+  streamLeft(): void {
+    if (this.streams.size === 0 && !this.closed) this.#onEmpty?.();
+  }
+}
+
 interface GateUser {
   /** Whether the session has more listeners than one. */
   readonly hasSeveral: boolean;
@@ -58,7 +86,7 @@ interface GateUser {
 }
 
 /** Opens a session's streams within the SDK's limits. Bursts are queued here: too many would block or drop the session. */
-export class StreamGate implements GatedChannelObserver {
+export class StreamGate {
   /** Every stream that counts towards the limit, including aborted ones that the agent has not confirmed. */
   readonly #counted = new Set<GatedChannel>();
   readonly #waiting = new Set<GatedChannel>();
@@ -142,6 +170,7 @@ export class StreamGate implements GatedChannelObserver {
     for (const stream of [...lane.streams]) stream.cut(reason);
   }
 
+  /** The agent has consumed `total` bytes of a stream. Not called in the stage `answered`. */
   credited(stream: GatedChannel, total: number): void {
     if (total < stream.preamble) return;
     if (total > stream.preamble) {
@@ -154,7 +183,10 @@ export class StreamGate implements GatedChannelObserver {
     }
   }
 
-  /** Listeners hand streams out in order, so every stream sent before this one has been handed out, too. */
+  /**
+   * The agent has sent something on a stream. Called before the stage is `answered`. Listeners hand streams out in order, so
+   * every stream sent before this one has been handed out, too.
+   */
   answered(stream: GatedChannel): void {
     const { unanswered } = stream.lane;
     if (!unanswered.has(stream)) return;
@@ -165,10 +197,7 @@ export class StreamGate implements GatedChannelObserver {
     if (this.#waiting.size > 0) this.admit();
   }
 
-  dataWritten(): void {
-    this.admit();
-  }
-
+  /** The stream no longer counts towards the agent's limit. */
   closed(stream: GatedChannel): void {
     if (!this.#counted.has(stream)) return;
     if (stream.wasReset) this.#countLeaving('resets');
@@ -360,5 +389,137 @@ export class StreamGate implements GatedChannelObserver {
       this.#passed += 1;
     }
     stream.stage = 'answered';
+  }
+}
+
+/** Progress of a stream: queued here, sent, header credited by the agent, reacted to by the agent. */
+type Stage = 'waiting' | 'offered' | 'accepted' | 'answered';
+
+const NOBODY: ByteReceiver = { onData() {}, onEnd() {} };
+
+export class GatedChannel implements ByteChannel, ChannelReceiver {
+  receiver: ByteReceiver = NOBODY;
+  stage: Stage = 'waiting';
+  hasData = false;
+  /** Whether its client has ended its side, and so has perhaps left. */
+  hasEnded = false;
+  /** Since when the agent has yet to end it though the gateway has, in milliseconds of `performance.now()`. */
+  abandonedAt: number | null = null;
+  /** When it was made, and when bytes last moved, in milliseconds of `performance.now()`. */
+  readonly madeAt = turnTime();
+  movedAt = this.madeAt;
+
+  /** @param channel not open yet, with a preamble of so many bytes written; this becomes its receiver */
+  constructor(
+    readonly connection: Connection,
+    readonly channel: Channel,
+    readonly lane: Lane,
+    readonly preamble: number,
+    public client: string,
+    private readonly gate: StreamGate,
+  ) {
+    channel.receiver = this;
+  }
+
+  /** Whether the gateway has ended it with RST, of which the agent sends no confirmation. */
+  get wasReset(): boolean {
+    return this.channel.wasReset;
+  }
+
+  get isCrowded(): boolean {
+    return this.connection.isCrowded;
+  }
+
+  get departures(): number {
+    return this.connection.departures;
+  }
+
+  /** Since when its client has perhaps left and nothing has moved, in milliseconds of `performance.now()`; infinite: it is there. */
+  get leftAt(): number {
+    return this.abandonedAt ?? (this.hasEnded ? this.movedAt : Number.POSITIVE_INFINITY);
+  }
+
+  usedBy(client: string): void {
+    if (client === this.client || !this.lane.streams.has(this)) return;
+    this.lane.shares.delete(this.client, this);
+    this.client = client;
+    this.lane.shares.add(client, this);
+  }
+
+  /** Writes bytes that the agent has to read apart from those that follow. */
+  writeApart(bytes: Buffer): void {
+    this.write(bytes);
+    this.channel.endFrame();
+  }
+
+  write(bytes: Buffer): boolean {
+    this.movedAt = turnTime();
+    this.lane.traffic.received += bytes.length;
+    const room = this.channel.write(bytes);
+    if (this.stage === 'waiting' && !this.hasData) {
+      this.hasData = true;
+      this.gate.admit();
+    }
+    return room;
+  }
+
+  end(): void {
+    this.hasEnded = true;
+    this.channel.end();
+  }
+
+  abort(): void {
+    this.receiver = NOBODY;
+    this.channel.abort();
+    if (!this.channel.closed) this.abandonedAt ??= turnTime();
+  }
+
+  pause(): void {
+    this.channel.pause();
+  }
+
+  resume(): void {
+    this.channel.resume();
+  }
+
+  keep(bytes: number): void {
+    this.channel.keep(bytes);
+  }
+
+  /** Aborts the stream and passes the reason to the receiver. */
+  cut(reason: Error): void {
+    const { receiver } = this;
+    this.abort();
+    receiver.onClosed?.(reason);
+  }
+
+  onData(payload: Buffer): void {
+    this.movedAt = turnTime();
+    this.lane.traffic.sent += payload.length;
+    if (this.stage !== 'answered') this.gate.answered(this);
+    this.receiver.onData(payload);
+  }
+
+  onEnd(): void {
+    if (this.stage !== 'answered') this.gate.answered(this);
+    this.receiver.onEnd();
+  }
+
+  onDrain(): void {
+    this.receiver.onDrain?.();
+  }
+
+  onCredit(total: number): void {
+    if (this.stage !== 'answered') this.gate.credited(this, total);
+  }
+
+  /** With FIN: an SDK that waits for the upstream does not notice a reset, and the stream keeps its slot there. */
+  onCut(reason: Error): void {
+    this.cut(reason);
+  }
+
+  onClosed(error?: Error): void {
+    this.gate.closed(this);
+    this.receiver.onClosed?.(error);
   }
 }

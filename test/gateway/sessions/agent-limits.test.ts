@@ -1,6 +1,8 @@
 import { expect, it } from 'vitest';
-import { GlitchLimits, LoggedSessions } from '../../../src/gateway/sessions/agent-limits.ts';
+import { GlitchLimits, LoggedSessions, RequestTurns } from '../../../src/gateway/sessions/agent-limits.ts';
 import { recordingLog } from '../../support/silent-log.ts';
+import { SteeredClock } from '../../support/steered-clock.ts';
+import { settle } from '../../support/until.ts';
 
 const NOW = 5 * 24 * 3_600_000;
 
@@ -29,4 +31,73 @@ it('an authtoken that begins sessions again and again writes some of them to the
   expect(lines).toEqual([
     expect.objectContaining({ credential: 'cr_busy', times: 1, msg: 'too many sessions to log: lines left out' }),
   ]);
+});
+
+const MIB = 1_048_576;
+
+/** Asks for turns, and records in which order they come. */
+function setUp() {
+  const clock = new SteeredClock();
+  const turns = new RequestTurns(clock);
+  const handled: string[] = [];
+  const ask = (id: string, size = 100, ms = 0) => {
+    void turns.serve(id, size, async () => {
+      clock.skip(ms);
+      handled.push(id);
+    });
+  };
+  return { clock, handled, ask };
+}
+
+it('handles one request of each authtoken in a turn of the event loop', async () => {
+  const { handled, ask } = setUp();
+  for (let count = 0; count < 100; count++) ask('many');
+  ask('one');
+  while (!handled.includes('one')) await new Promise((resolve) => setImmediate(resolve));
+  expect(handled.length).toBeLessThan(4);
+});
+
+it('handles ten thousand small requests at once, and lets an authtoken with too many large ones wait', async () => {
+  const { clock, handled, ask } = setUp();
+  for (let count = 0; count < 10_000; count++) ask('small');
+  for (let count = 0; count < 1000; count++) ask('large', MIB);
+  while (handled.filter((id) => id === 'small').length < 10_000) await settle();
+  const early = handled.length - 10_000;
+  expect(early).toBeGreaterThan(100);
+  expect(early).toBeLessThan(400);
+  await clock.advance(10_000);
+  expect(handled.length - 10_000).toBeGreaterThan(early);
+  ask('other');
+  await settle();
+  expect(handled).toContain('other');
+});
+
+it('lets an authtoken wait whose requests take long, however small they are', async () => {
+  const { clock, handled, ask } = setUp();
+  for (let count = 0; count < 100; count++) ask('expensive', 100, 100);
+  while (clock.sleeping === 0) await settle();
+  const early = handled.length;
+  expect(early).toBeLessThan(60);
+  ask('other');
+  await settle();
+  expect(handled).toContain('other');
+  await clock.advance(60_000);
+  expect(handled.length).toBeGreaterThan(early + 1);
+});
+
+it('gives no turn to a request that nobody waits for any more', async () => {
+  const clock = new SteeredClock();
+  const turns = new RequestTurns(clock);
+  const served = (isOver: boolean) =>
+    turns.serve(
+      'one',
+      MIB,
+      async () => 'served',
+      () => isOver,
+    );
+  const over = Promise.allSettled(Array.from({ length: 1000 }, () => served(true)));
+  expect(await served(false)).toBe('served');
+  expect(clock.sleeping).toBe(0);
+  const outcomes = await over;
+  expect(outcomes.every(({ status }) => status === 'rejected')).toBe(true);
 });

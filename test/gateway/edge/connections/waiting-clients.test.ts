@@ -1,6 +1,6 @@
 import { beforeEach, expect, it, onTestFinished } from 'vitest';
 import { WaitingClients } from '../../../../src/gateway/edge/connections/waiting-clients.ts';
-import { LostAddresses } from '../../../../src/gateway/endpoints/lost-addresses.ts';
+import { LostAddresses } from '../../../../src/gateway/endpoints/endpoint-registry.ts';
 import { EdgeCounters } from '../../../../src/gateway/metrics/edge-counters.ts';
 import { settle } from '../../../support/until.ts';
 

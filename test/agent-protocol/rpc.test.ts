@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { JsonScanner } from '../../src/agent-protocol/json-scanner.ts';
+import { JsonScanner } from '../../src/agent-protocol/rpc.ts';
 
 const LIMITS = { bytes: 1 << 20, values: 10_000 };
 
