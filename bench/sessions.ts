@@ -1,5 +1,6 @@
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
+import { GATEWAY_SERVICE } from '../src/service/service.ts';
 import { freePorts } from '../test/support/free-ports.ts';
 import type { SessionClients } from './session-clients.ts';
 import { median, ms, section } from './support/figures.ts';
@@ -89,7 +90,7 @@ async function startProgram(): Promise<Server> {
     ...{ GATEWAY_SESSION_PORT: session, GATEWAY_HTTPS_PORT: https, GATEWAY_HTTP_PORT: http },
   };
   const isReady = (line: string) => (line.includes('"gateway listening"') ? true : undefined);
-  const command = ['--max-semi-space-size=1', '--v8-pool-size=1', cli, 'gateway'];
+  const command = [...GATEWAY_SERVICE.nodeOptions, cli, 'gateway'];
   const child = await startChild(process.execPath, command, env, isReady);
   return { child, authtoken, address: `127.0.0.1:${session}`, caFile: join(folder, 'gateway', 'ca.pem') };
 }
