@@ -1,5 +1,5 @@
 /**
- * `npm run bench [-- traffic|policy|inspection|device|management|pages|cluster|catch-up|far|soak|wan|wan-100…]`: prints the project's figures. Compare
+ * `npm run bench [-- traffic|policy|inspection|sessions|device|management|pages|cluster|catch-up|far|soak|wan|wan-100…]`: prints the project's figures. Compare
  * only ratios within one run.
  */
 import { cpus } from 'node:os';
@@ -11,6 +11,7 @@ import { benchInspection } from './inspection.ts';
 import { benchManagement } from './management.ts';
 import { benchPages } from './pages.ts';
 import { benchPolicy } from './policy.ts';
+import { benchSessions } from './sessions.ts';
 import { benchSoak } from './soak.ts';
 import { benchTraffic } from './traffic.ts';
 import { benchWan, WAN_PROFILES } from './wan.ts';
@@ -27,6 +28,7 @@ const BENCHES: Record<string, () => Promise<void>> = {
   cluster: benchCluster,
   'catch-up': benchCatchUp,
   far: benchFar,
+  sessions: benchSessions,
   soak: benchSoak,
   wan: async () => {
     for (const [, bench] of wan) await bench();

@@ -58,7 +58,7 @@ export class LiveAgents implements LiveView {
   }
 
   command(sessionId: string, command: SessionCommand): boolean {
-    const sessions = [...this.server.sessions].filter(({ id }) => id === sessionId);
+    const sessions = [...this.server.sessions.withId(sessionId)];
     const [session] = sessions;
     if (!session) return false;
     const { commands } = session;
@@ -75,13 +75,19 @@ export class LiveAgents implements LiveView {
     return true;
   }
 
-  async revoke({ credentialIds = [], ...names }: Revocation): Promise<void> {
-    for (const session of [...this.server.sessions]) {
-      if (credentialIds.includes(session.credential.id))
+  async revoke({ credentialIds = [], narrowedId, domain }: Revocation): Promise<void> {
+    const { sessions } = this.server;
+    for (const id of credentialIds) {
+      for (const session of [...sessions.ofCredential(id)])
         this.#end(session, 'the authtoken was revoked', 'ERR_NGROK_300');
-      else if (this.isRefused(session.address))
+    }
+    if (narrowedId !== undefined) for (const session of [...sessions.ofCredential(narrowedId)]) stopForbidden(session);
+    // Authtokens say nothing about other sessions.
+    if (domain === undefined && (credentialIds.length > 0 || narrowedId !== undefined)) return;
+    for (const session of [...sessions]) {
+      if (this.isRefused(session.address))
         this.#end(session, 'an IP restriction no longer allows agents at this address', 'ERR_NGROK_115');
-      else if (names.domain !== undefined || names.narrowedId === session.credential.id) stopForbidden(session);
+      else if (domain !== undefined) stopForbidden(session);
     }
   }
 

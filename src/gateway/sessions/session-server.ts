@@ -18,6 +18,7 @@ import { AgentLink, type LinkOptions, type SessionDirectory } from './agent-link
 import type { AgentSession, SessionContext, SessionNode } from './agent-session.ts';
 import type { AddressLeasing } from './endpoint-binder.ts';
 import { RefusalLog } from './refusal-log.ts';
+import { SessionSet } from './session-set.ts';
 
 /** Connections that have not authenticated, and as many with an unfinished handshake. */
 export const MAX_UNAUTHENTICATED = 256;
@@ -56,7 +57,7 @@ export class SessionServer
   readonly #handshaking: PendingConnections<PendingHandshake>;
   /** Those on the port for agents that have no TLS yet. */
   readonly #unsecured = new Set<Socket>();
-  readonly #sessions = new Set<AgentSession>();
+  readonly #sessions = new SessionSet<AgentSession>();
   readonly #attached = new Map<AgentLink, string>();
   #stopped = false;
   #isDraining = false;
@@ -109,7 +110,7 @@ export class SessionServer
     });
   }
 
-  get sessions(): Iterable<AgentSession> {
+  get sessions(): SessionSet<AgentSession> {
     return this.#sessions;
   }
 
@@ -199,7 +200,8 @@ export class SessionServer
   }
 
   add(session: AgentSession, link: AgentLink): void {
-    this.#replace(session);
+    // So that their endpoints are free.
+    for (const older of this.#sessions.replacedBy(session)) older.end(new Error('the agent has reconnected'));
     const { sessions: limit } = this.#limits;
     if (this.#sessions.size >= limit && !this.#makeRoom(session)) {
       throw new RpcError('ERR_NGROK_348', `session limit reached: the gateway has ${limit} sessions`);
@@ -211,11 +213,11 @@ export class SessionServer
 
   mayKeep(id: string, credentialId: string): boolean {
     if (!SESSION_ID.test(id) || this.own.leases?.isIdOfOther(id, credentialId)) return false;
-    return ![...this.#sessions].some((session) => session.id === id && session.credential.id !== credentialId);
+    return [...this.#sessions.withId(id)].every(({ credential }) => credential.id === credentialId);
   }
 
   find(id: string, credentialId: string): AgentSession | undefined {
-    return [...this.#sessions].find((session) => session.id === id && session.credential.id === credentialId);
+    return [...this.#sessions.withId(id)].find(({ credential }) => credential.id === credentialId);
   }
 
   attach(link: AgentLink, credentialId: string): void {
@@ -243,7 +245,7 @@ export class SessionServer
   }
 
   #makeRoom(added: AgentSession): boolean {
-    const newest = newestOfLargestShare(this.#sessions, ({ credential }) => credential.id, added.credential.id);
+    const newest = this.#sessions.newestOfLargestShare(added.credential.id);
     if (newest === null) return false;
     newest.end(new Error('session limit reached: its authtoken has more sessions than any other'));
     return true;
@@ -292,18 +294,6 @@ export class SessionServer
       await this.#renew();
     } catch (error) {
       this.context.log.error({ err: error }, 'agent certificate not renewed; retrying in a minute');
-    }
-  }
-
-  /** Ends older sessions of an agent that has reconnected, so that their endpoints are free. */
-  #replace(session: AgentSession): void {
-    for (const older of [...this.#sessions]) {
-      const sameCredential = older.credential.id === session.credential.id;
-      const sameInstance = session.agent.instance !== null && older.agent.instance === session.agent.instance;
-      const sameConnection = older.agent.connectionNumber === session.agent.connectionNumber;
-      if (sameCredential && sameConnection && (older.id === session.id || sameInstance)) {
-        older.end(new Error('the agent has reconnected'));
-      }
     }
   }
 }

@@ -11,6 +11,8 @@ import { isPlausible, leafRenewal } from './certificate-validity.ts';
 export interface CertifiedKey {
   cert: string;
   key: string;
+  /** Whether this gateway has made both: they need no check before use. */
+  isOwn?: boolean;
 }
 
 export interface Leaf extends CertifiedKey {
@@ -18,14 +20,19 @@ export interface Leaf extends CertifiedKey {
   renewAt: number;
 }
 
+/** Begins the last line of a file, with a digest of what is before it and of the CA's key. */
+const DIGEST = '# sha256 ';
+
 /**
  * Keeps the local CA's certificates on disk, so that most starts issue none: the code that issues them is large and slow to
  * load. There are 4,096 files at most; names with the same file overwrite each other. Certificates that are damaged, due
- * for renewal or from another CA are issued again. A read-only disk only costs issuing at every start.
+ * for renewal or from another CA are issued again. A read-only disk only costs issuing at every start. Each file ends with a
+ * digest that shows damage: it would take OpenSSL half a millisecond to read the key.
  */
 export class CertificateFiles {
   /** By file: settles when its last use has finished. */
   readonly #turns = new Map<string, Promise<void>>();
+  readonly #caKey: Buffer;
 
   constructor(
     private readonly options: {
@@ -36,7 +43,9 @@ export class CertificateFiles {
       /** The wall clock in milliseconds. */
       now: () => number;
     },
-  ) {}
+  ) {
+    this.#caKey = options.ca.publicKey.export({ type: 'spki', format: 'der' });
+  }
 
   /** @param names host names and IP addresses that the certificate is for; the first one is its subject */
   leafFor(names: readonly string[]): Promise<Leaf> {
@@ -56,14 +65,19 @@ export class CertificateFiles {
 
   async #read(file: string, names: readonly string[]): Promise<Leaf | null> {
     try {
-      const pair = splitPem(await readFile(file, 'utf8'));
+      const text = await readFile(file, 'utf8');
+      const [pems = ''] = text.split(DIGEST);
+      const pair = splitPem(pems);
       const certificate = new X509Certificate(pair.cert);
-      if (!certificate.checkPrivateKey(createPrivateKey(pair.key)))
-        throw new Error('the key does not match the certificate');
-      if (!this.#isOurs(certificate) || !names.every((name) => isFor(certificate, name))) return null;
+      if (text !== this.#withDigest(pems)) {
+        if (!certificate.checkPrivateKey(createPrivateKey(pair.key)))
+          throw new Error('the key does not match the certificate');
+        if (!this.#isOurs(certificate)) return null;
+      }
+      if (!names.every((name) => isFor(certificate, name))) return null;
       const renewAt = leafRenewal(certificate);
       const now = this.options.now();
-      return Date.parse(certificate.validFrom) <= now && now < renewAt ? { ...pair, renewAt } : null;
+      return Date.parse(certificate.validFrom) <= now && now < renewAt ? { ...pair, isOwn: true, renewAt } : null;
     } catch (err) {
       if (!hasErrno(err, 'ENOENT')) {
         this.options.log.warn({ err, file }, 'certificate file unusable; issuing a new certificate');
@@ -77,16 +91,22 @@ export class CertificateFiles {
     return certificate.checkIssued(ca) && certificate.verify(ca.publicKey);
   }
 
+  /** What a file holds. With another CA, it would end otherwise. */
+  #withDigest(pems: string): string {
+    const hash = createHash('sha256').update(this.#caKey).update(pems);
+    return `${pems}${DIGEST}${hash.digest('hex')}\n`;
+  }
+
   async #issue(file: string, names: readonly string[]): Promise<Leaf> {
     const { dir, issue, log } = this.options;
     const pair = await issue(names);
     try {
       await mkdir(dir, { recursive: true, mode: 0o700 });
-      await writeDurably(file, pair.cert + pair.key, 0o600);
+      await writeDurably(file, this.#withDigest(pair.cert + pair.key), 0o600);
     } catch (err) {
       log.warn({ err, file }, 'certificate not saved; the next start issues it again');
     }
-    return { ...pair, renewAt: leafRenewal(new X509Certificate(pair.cert)) };
+    return { ...pair, isOwn: true, renewAt: leafRenewal(new X509Certificate(pair.cert)) };
   }
 }
 

@@ -166,8 +166,10 @@ export class TlsContexts {
 
 function createContext(pair: CertifiedKey, demands: HandshakeDemands): SecureContext {
   const { minVersion, maxVersion, clientAuthorities } = demands;
+  const { cert, key } = pair.isOwn ? pair : readKeyPair(pair.cert, pair.key);
   return createSecureContext({
-    ...readKeyPair(pair.cert, pair.key),
+    cert,
+    key,
     ...TLS_SERVER_OPTIONS,
     minVersion: VERSIONS[minVersion],
     maxVersion: VERSIONS[maxVersion],

@@ -1,0 +1,68 @@
+import { ClientShares } from '../../lib/network/client-shares.ts';
+
+/** What never changes of a session. */
+interface SessionKeys {
+  readonly id: string;
+  readonly credential: { readonly id: string };
+  readonly agent: { readonly instance: string | null; readonly connectionNumber: number };
+}
+
+const sameKey = (key: string): string => key;
+
+/** Sessions, the oldest first. Nothing that one of them needs looks at all of them. */
+export class SessionSet<S extends SessionKeys> implements Iterable<S> {
+  readonly #all = new Set<S>();
+  readonly #byId = new ClientShares<S>(sameKey);
+  readonly #byCredential = new ClientShares<S>(sameKey);
+  /** By the process of their agent, if its metadata names one. */
+  readonly #byInstance = new ClientShares<S>(sameKey);
+
+  get size(): number {
+    return this.#all.size;
+  }
+
+  [Symbol.iterator](): Iterator<S> {
+    return this.#all.values();
+  }
+
+  add(session: S): void {
+    const { id, credential, agent } = session;
+    this.#all.add(session);
+    this.#byId.add(id, session);
+    this.#byCredential.add(credential.id, session);
+    if (agent.instance !== null) this.#byInstance.add(agent.instance, session);
+  }
+
+  /** @returns whether it was there */
+  delete(session: S): boolean {
+    const { id, credential, agent } = session;
+    if (!this.#all.delete(session)) return false;
+    this.#byId.delete(id, session);
+    this.#byCredential.delete(credential.id, session);
+    if (agent.instance !== null) this.#byInstance.delete(agent.instance, session);
+    return true;
+  }
+
+  /** Those with an id: the connections of one agent, and of others that have sent the same id. */
+  withId(id: string): ReadonlySet<S> {
+    return this.#byId.of(id);
+  }
+
+  ofCredential(credentialId: string): ReadonlySet<S> {
+    return this.#byCredential.of(credentialId);
+  }
+
+  /** The sessions that an agent has had before this one, on the same of its connections. */
+  replacedBy({ id, credential, agent }: S): S[] {
+    const { instance, connectionNumber } = agent;
+    const candidates = new Set([...this.withId(id), ...(instance === null ? [] : this.#byInstance.of(instance))]);
+    return [...candidates].filter(
+      (older) => older.credential.id === credential.id && older.agent.connectionNumber === connectionNumber,
+    );
+  }
+
+  /** Whose session ends for a new one, see {@link ClientShares.excessFor}; null: nobody has more than the credential. */
+  newestOfLargestShare(credentialId: string): S | null {
+    return [...this.#byCredential.excessFor(credentialId)].at(-1) ?? null;
+  }
+}
