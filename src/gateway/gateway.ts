@@ -85,9 +85,8 @@ import { keepSmall } from './store/sql/free-space.ts';
 import type { Store } from './store/store.ts';
 import type { TlsEdgeRow } from './store/tls-edges.ts';
 import { issueEmbeddedAuthtoken } from './store/tokens.ts';
-import { TlsEdgeIndex } from './tls-edges/edge-index.ts';
 import { edgeEndpoints } from './tls-edges/prepared-edge.ts';
-import { TlsEdges } from './tls-edges/tls-edges.ts';
+import { TlsEdgeIndex, TlsEdges } from './tls-edges/tls-edges.ts';
 
 export interface Gateway {
   /** `host:port` for the SDK's `serverAddr`. */
@@ -370,7 +369,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   // the first request, as most gateways inside an agent never get one.
   const here = new LiveAgents(sessions, endpoints, refusesAgent, log);
   const live = withStored(cluster?.start(here, sessions) ?? here, () => [
-    ...edgeEndpoints(edgeIndex),
+    ...edgeEndpoints(edgeIndex.served()),
     ...cloudEndpoints.views(),
   ]);
   const conditions = async (): Promise<readonly Condition[]> => {
