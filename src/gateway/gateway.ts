@@ -328,14 +328,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   const leases = cluster?.leases ?? null;
   const sessions = new SessionServer(context, {
     access: new AuthtokenAuthentication(context, acl, names, refusesAgent),
-    binder: new EndpointBinder(context, {
-      ...{ policies, tcpPorts: allocator, leases },
-      onPolicy: (endpoint, source) => {
-        const { url, pooled, owner } = endpoint;
-        const { access = [] } = endpoint.view();
-        watch?.note({ url, pooled, access, credentialId: owner.credential.id, address: owner.address }, source);
-      },
-    }),
+    binder: new EndpointBinder(context, { policies, tcpPorts: allocator, leases, watch }),
     issueCertificate: () => ca.issue([...new Set([connect, options.host, 'localhost', '127.0.0.1', '::1'])]),
     leases,
     node: cluster?.sessionNode(connect) ?? null,
