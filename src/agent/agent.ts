@@ -30,6 +30,7 @@ import { OwnEndpoint } from './own-endpoint.ts';
 import { openPageSessions } from './page-sessions.ts';
 import { ShareLinks } from './share-links.ts';
 import type { ShownState, TunnelStatus } from './tunnels/tunnel.ts';
+import type { TunnelView } from './tunnels/tunnel-list.ts';
 import { TunnelManager } from './tunnels/tunnel-manager.ts';
 import { TunnelStore, tunnelsCodec, tunnelsFile } from './tunnels/tunnels-file.ts';
 import { AbandonedConnections } from './upstreams/abandoned-connections.ts';
@@ -176,9 +177,8 @@ async function launch(context: AgentContext, extras: AgentExtras): Promise<Omit<
     connect: ({ upstream, isHttp, tls = {} }) => connectUpstream(upstream, { ...checking, http2: !isHttp, tls }),
     request: (socket, { upstream, tls = {}, probes }) =>
       checkHttp(socket, upstream, { ...checking, tls, privateFile: tunnelsFile(dataDir) }, probes),
-    lookForClients: () => abandoned.lookForClients(),
+    abandoned,
     relay,
-    lookForAbandoned: () => abandoned.look(),
     connector,
     clock,
   });
@@ -187,6 +187,7 @@ async function launch(context: AgentContext, extras: AgentExtras): Promise<Omit<
   // Tunnels, and what looks into their traffic.
   const requestLog = settings.logRequests ? await openRequestLog(log) : null;
   const reservedDomains = api.domain === null ? [] : [api.domain];
+  const { onTunnel } = extras;
   const tunnels = new TunnelManager(context, {
     ...{ connector, guard, dialer, defaultPolicies, reservedDomains, trafficAt, warningsAt, watchAtUrl, site },
     store: new TunnelStore(new DurableFile({ path: tunnelsFile(dataDir), codec: tunnelsCodec, log })),
@@ -197,7 +198,7 @@ async function launch(context: AgentContext, extras: AgentExtras): Promise<Omit<
     },
     requestLog: requestLog && ((url) => requestLog.connection(url)),
     removed: (id) => inspection.forget(id),
-    changed: (view) => extras.onTunnel?.(presentDetail(view, tunnels)),
+    ...(onTunnel && { changed: (view: TunnelView) => onTunnel(presentDetail(view, tunnels)) }),
     isCloud: gateway.kind === 'remote' && isCloudAddress(gateway.serverAddr),
   });
   const inspection = new LazyInspection({

@@ -87,9 +87,8 @@ import { keepSmall } from './store/sql/free-space.ts';
 import type { Store } from './store/store.ts';
 import type { TlsEdgeRow } from './store/tls-edges.ts';
 import { issueEmbeddedAuthtoken } from './store/tokens.ts';
-import { TlsEdgeIndex } from './tls-edges/edge-index.ts';
 import { edgeEndpoints } from './tls-edges/prepared-edge.ts';
-import { TlsEdges } from './tls-edges/tls-edges.ts';
+import { TlsEdgeIndex, TlsEdges } from './tls-edges/tls-edges.ts';
 
 export interface Gateway {
   /** `host:port` for the SDK's `serverAddr`. */
@@ -331,14 +330,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   const leases = cluster?.leases ?? null;
   const sessions = new SessionServer(context, {
     access: new AuthtokenAuthentication(context, acl, names, refusesAgent),
-    binder: new EndpointBinder(context, {
-      ...{ policies, tcpPorts: allocator, leases },
-      onPolicy: (endpoint, source) => {
-        const { url, pooled, owner } = endpoint;
-        const { access = [] } = endpoint.view();
-        watch?.note({ url, pooled, access, credentialId: owner.credential.id, address: owner.address }, source);
-      },
-    }),
+    binder: new EndpointBinder(context, { policies, tcpPorts: allocator, leases, watch }),
     issueCertificate: () => ca.issue([...new Set([connect, options.host, 'localhost', '127.0.0.1', '::1'])]),
     leases,
     node: cluster?.sessionNode(connect) ?? null,
@@ -372,7 +364,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   // the first request, as most gateways inside an agent never get one.
   const here = new LiveAgents(sessions, endpoints, refusesAgent, log);
   const live = withStored(cluster?.start(here, sessions) ?? here, () => [
-    ...edgeEndpoints(edgeIndex),
+    ...edgeEndpoints(edgeIndex.served()),
     ...cloudEndpoints.views(),
   ]);
   const conditions = async (): Promise<readonly Condition[]> => {

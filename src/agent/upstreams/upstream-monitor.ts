@@ -2,6 +2,7 @@ import type { Socket } from 'node:net';
 import type { Clock } from '../../lib/time/clock.ts';
 import { withDeadline } from '../../lib/time/deadline.ts';
 import type { Connector } from '../connectors/connector.ts';
+import type { AbandonedConnections } from './abandoned-connections.ts';
 import type { HttpFindings } from './upstream-check.ts';
 import { type CheckedUpstream, isRefusal, type UpstreamHealth, type UpstreamHealths } from './upstream-health.ts';
 
@@ -38,12 +39,10 @@ export class UpstreamMonitor {
       connect: (upstream: CheckedUpstream) => Promise<Socket>;
       /** Sends a request over such a connection, which it uses up; has a deadline. */
       request: (socket: Socket, upstream: UpstreamHealth) => Promise<HttpFindings>;
-      /** Whether the SDK has connections to an upstream. */
-      lookForClients: () => (upstream: UpstreamHealth) => boolean;
+      /** What the SDK's own connections to upstreams tell. */
+      abandoned: Pick<AbandonedConnections, 'look' | 'lookForClients'>;
       /** Takes the connections of an upstream through the agent, which sees and reaches more than the SDK. */
       relay: (upstream: UpstreamHealth) => Promise<void>;
-      /** Looks for connections that upstreams keep open after clients have left. */
-      lookForAbandoned: () => void;
       /** Without a session, no clients can arrive, and checks would only wake the device. */
       connector: Pick<Connector, 'isOnline'>;
       clock: Clock;
@@ -65,7 +64,7 @@ export class UpstreamMonitor {
    */
   async refresh(only?: UpstreamHealth): Promise<void> {
     if (!this.options.connector.isOnline) return;
-    if (only === undefined) this.options.lookForAbandoned();
+    if (only === undefined) this.options.abandoned.look();
     const among = only ? [only] : this.options.healths.values();
     const checks = this.#due(among, FRESH_FOR_READER_MS, MAX_BATCH).map((health) => this.#check(health, true));
     if (checks.length === 0) return;
@@ -83,7 +82,7 @@ export class UpstreamMonitor {
     for (;;) {
       await clock.sleep(BATCH_MS, this.#stopped.signal);
       if (!connector.isOnline) continue;
-      this.options.lookForAbandoned();
+      this.options.abandoned.look();
       const size = Math.min(MAX_BATCH, Math.ceil(healths.size / BATCHES));
       for (const health of this.#due(healths.values(), FRESH_MS, size)) void this.#check(health, false);
     }
@@ -126,7 +125,7 @@ export class UpstreamMonitor {
   }
 
   #lookForClients(): (health: UpstreamHealth) => boolean {
-    const bySdk = this.options.lookForClients();
+    const bySdk = this.options.abandoned.lookForClients();
     return (health) => health.open > 0 || bySdk(health);
   }
 }

@@ -13,11 +13,13 @@ import type {
   RefusesClient,
 } from '../endpoints/online-endpoint.ts';
 import type { HttpClients } from './clients/http-clients.ts';
-import { ClientConnection, clientTls, HelloTls } from './connections/client-connection.ts';
 import {
+  ClientConnection,
   type ClientConnections,
+  clientTls,
   findDestination,
   type HandshakePlan,
+  HelloTls,
   planHandshake,
 } from './connections/connect-phase.ts';
 import type { WaitingClients } from './connections/waiting-clients.ts';

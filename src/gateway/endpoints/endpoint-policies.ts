@@ -46,6 +46,15 @@ export interface PolicyTarget {
   frame: PolicyFrame;
 }
 
+/** An endpoint that an agent has bound under a name that it asked for. */
+export interface PolicyHolder {
+  readonly url: string;
+  readonly pooled: boolean;
+  readonly credentialId: string;
+  readonly address: string;
+  readonly access: readonly string[];
+}
+
 /** Compiles the policies of endpoints. Their counters survive a reconnect of the agent. */
 export class EndpointPolicies {
   readonly #states = new PolicyStates();

@@ -5,6 +5,7 @@ import { FairQueue } from '../../lib/fair-queue.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { Repeats } from '../../lib/log/repeats.ts';
 import { type BucketRate, TokenBuckets } from '../../lib/time/token-bucket.ts';
+import type { PolicyHolder } from '../endpoints/endpoint-policies.ts';
 import { type BoundPolicyRow, hasPolicy } from '../store/bound-policies.ts';
 import type { Store } from '../store/store.ts';
 
@@ -18,15 +19,6 @@ const BATCH = 200;
 const CHANGES: BucketRate = { burst: 500, perMs: 100 / DAY_MS };
 /** New endpoints of an authtoken whose policies are kept, as many as new names. */
 const FIRST: BucketRate = { burst: 10_000, perMs: 1_000 / DAY_MS };
-
-/** An endpoint that an agent has bound under a name that it asked for. */
-export interface PolicyHolder {
-  readonly url: string;
-  readonly pooled: boolean;
-  readonly credentialId: string;
-  readonly address: string;
-  readonly access: readonly string[];
-}
 
 interface BoundPolicy extends PolicyHolder {
   readonly digest: string;

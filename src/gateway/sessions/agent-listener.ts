@@ -268,14 +268,14 @@ export class BoundEndpoint extends AgentListener implements OnlineEndpoint {
       poolingEnabled: this.pooled,
       internal: this.internal,
       ...(demandsHandshake(this) && { needsOwnConnection: true }),
-      access: this.#access,
+      access: this.access,
       ...(this.policy.admission && { admission: this.policy.admission }),
       traffic: this.traffic,
     };
   }
 
-  /** Its options can ask for a certificate, too. */
-  get #access(): readonly AccessWay[] {
+  /** Who may come in. Its options can ask for a certificate, too. */
+  get access(): readonly AccessWay[] {
     const { access } = this.policy;
     if (!this.tls?.clientAuthorities.length || access.includes('certificate')) return access;
     return ['certificate', ...access.filter((way) => way !== 'everyone')];

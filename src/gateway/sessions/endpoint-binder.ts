@@ -15,7 +15,7 @@ import { isOfOptions } from '../endpoint-options/client-options.ts';
 import { clientOptionsText, demandsOf, type EndpointDemands } from '../endpoint-options/endpoint-options.ts';
 import { addressOptions, tokenFor, urlOf, type WantedAddress, wantedAddress } from '../endpoints/endpoint-address.ts';
 import { EndpointClaims } from '../endpoints/endpoint-claims.ts';
-import type { EndpointPolicies, PolicyTarget } from '../endpoints/endpoint-policies.ts';
+import type { EndpointPolicies, PolicyHolder, PolicyTarget } from '../endpoints/endpoint-policies.ts';
 import type { Absence } from '../endpoints/endpoint-registry.ts';
 import type { LiveEndpoint } from '../endpoints/live-view.ts';
 import { EDGE_TERMINATION, type EndpointAddress, type OnlineEndpoint } from '../endpoints/online-endpoint.ts';
@@ -63,8 +63,8 @@ export class EndpointBinder {
       policies: EndpointPolicies;
       tcpPorts: TcpPortAllocator | null;
       leases: AddressLeasing | null;
-      /** Called with each policy that an endpoint has got under a name that its agent asked for; `source`: all that decides about clients. */
-      onPolicy?: (endpoint: BoundEndpoint, source: string) => void;
+      /** Records each policy that an endpoint has got under a name that its agent asked for; null: nobody wants to know. */
+      watch: { note(holder: PolicyHolder, source: string): void } | null;
     },
   ) {
     this.#claims = new EndpointClaims(context, own.tcpPorts);
@@ -104,7 +104,10 @@ export class EndpointBinder {
   /** To be called when an endpoint is online for good, and when it has changed. */
   notePolicy(endpoint: BoundEndpoint): void {
     const source = this.#sources.get(endpoint);
-    if (source) this.own.onPolicy?.(endpoint, `${source.options}\n${source.text}`);
+    if (source === undefined || this.own.watch === null) return;
+    const { url, pooled, access, owner } = endpoint;
+    const holder = { url, pooled, access, credentialId: owner.credential.id, address: owner.address };
+    this.own.watch.note(holder, `${source.options}\n${source.text}`);
   }
 
   /** Goes on with an endpoint whose address no other gateway has. */

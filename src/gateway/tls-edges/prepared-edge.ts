@@ -8,7 +8,13 @@ import { type LiveEndpoint, WITHOUT_AGENT } from '../endpoints/live-view.ts';
 import { EDGE_TERMINATION } from '../endpoints/online-endpoint.ts';
 import type { Store } from '../store/store.ts';
 import type { TlsEdgeRow } from '../store/tls-edges.ts';
-import type { ServedEdge, TlsEdgeIndex } from './edge-index.ts';
+
+export interface ServedEdge {
+  readonly row: TlsEdgeRow;
+  /** Perhaps a wildcard. */
+  readonly host: string;
+  readonly port: number;
+}
 
 export interface PreparedEdge {
   /** Runs before the handshake: restricts the client's address. */
@@ -73,8 +79,8 @@ export function endpointOf(served: ServedEdge): PolicyEndpoint {
 }
 
 /** The hostports of TLS edges as endpoints that are online. */
-export function edgeEndpoints(edges: TlsEdgeIndex): LiveEndpoint[] {
-  return [...edges.served()].filter(({ row }) => leadsSomewhere(row)).map(showEdge);
+export function edgeEndpoints(served: Iterable<ServedEdge>): LiveEndpoint[] {
+  return [...served].filter(({ row }) => leadsSomewhere(row)).map(showEdge);
 }
 
 /** Whether clients of an edge can reach anything: a backend, or what its traffic policy forwards to. */

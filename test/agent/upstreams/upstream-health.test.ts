@@ -72,8 +72,7 @@ function setUp(upstreams: number) {
     request: never,
     connector,
     relay: never,
-    lookForClients: () => () => false,
-    lookForAbandoned: () => {},
+    abandoned: { look() {}, lookForClients: () => () => false },
     clock,
   });
   monitor.start();
@@ -131,8 +130,7 @@ it('refresh() checks what readers would see outdated, and an upstream that just 
     request: never,
     connector: onlineConnector(),
     relay: never,
-    lookForClients: () => () => false,
-    lookForAbandoned: () => {},
+    abandoned: { look() {}, lookForClients: () => () => false },
     clock,
   });
   await monitor.refresh();
@@ -166,8 +164,7 @@ it('the upstream of an http tunnel gets a request when it works again, and later
     },
     connector: onlineConnector(),
     relay: never,
-    lookForClients: () => () => false,
-    lookForAbandoned: () => {},
+    abandoned: { look() {}, lookForClients: () => () => false },
     clock,
   });
   monitor.start();
@@ -269,8 +266,7 @@ it('refresh() does not wait for an upstream that never answers', async () => {
     request: never,
     connector: onlineConnector(),
     relay: never,
-    lookForClients: () => () => false,
-    lookForAbandoned: () => {},
+    abandoned: { look() {}, lookForClients: () => () => false },
     clock,
   });
   await monitor.refresh();

@@ -1,5 +1,6 @@
 import { expect, it, onTestFinished } from 'vitest';
-import { type PolicyHolder, PolicyWatch } from '../../../src/gateway/events/policy-watch.ts';
+import type { PolicyHolder } from '../../../src/gateway/endpoints/endpoint-policies.ts';
+import { PolicyWatch } from '../../../src/gateway/events/policy-watch.ts';
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
 import { DatabaseUnwritable } from '../../../src/gateway/store/sql/database-problems.ts';
 import type { Store } from '../../../src/gateway/store/store.ts';

@@ -70,7 +70,10 @@ export class SessionGateway {
         { judge: () => null, keep: async () => null },
         () => false,
       ),
-      binder: new EndpointBinder({ store, endpoints, addresses }, { policies, tcpPorts: null, leases: null }),
+      binder: new EndpointBinder(
+        { store, endpoints, addresses },
+        { policies, tcpPorts: null, leases: null, watch: null },
+      ),
       issueCertificate: () => ca.issue(SESSION_NAMES),
       leases: null,
       node: null,

@@ -1,7 +1,6 @@
 import { cleanFields } from '../../../lib/http/header-fields.ts';
 import { MalformedMessage } from '../../../lib/http/response-head.ts';
-import { HeaderBlock } from './header-block.ts';
-import { parseFields } from './headers.ts';
+import { HeaderBlock, parseFields } from './headers.ts';
 
 type State = 'size' | 'extension' | 'size-lf' | 'data' | 'data-cr' | 'data-lf' | 'trailers';
 

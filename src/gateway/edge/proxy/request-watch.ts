@@ -8,7 +8,7 @@ import {
 } from '../../../agent-protocol/request-report.ts';
 import { type ActedRule, RuleRecord } from '../../../traffic-policy/rule-record.ts';
 import type { RequestFeed } from '../../endpoints/request-feed.ts';
-import type { ClientConnection } from '../connections/client-connection.ts';
+import type { ClientConnection } from '../connections/connect-phase.ts';
 import type { ClientResponse } from '../http/client-message.ts';
 import { ERROR_CODE_HEADER } from '../http/error-response.ts';
 import { headerValue } from '../http/headers.ts';

@@ -7,7 +7,7 @@ import { setAddresses } from '../../../lib/network/load-balancers.ts';
 import { parseProxyHeader } from '../../../lib/network/proxy-protocol.ts';
 import { trackBuffer } from '../../../lib/process/minor-gc.ts';
 import type { InternalAddress } from '../../endpoints/online-endpoint.ts';
-import { ClientConnection } from '../connections/client-connection.ts';
+import { ClientConnection } from '../connections/connect-phase.ts';
 import { pipeBoth } from '../connections/open-connections.ts';
 import { GatewaySilent, gatewaySilent } from '../http/edge-errors.ts';
 import { errorMessage, resetConnection } from '../http/error-response.ts';

@@ -1,8 +1,7 @@
 import { STATUS_CODES } from 'node:http';
 import type { ClientHttp2Session, ClientHttp2Stream, IncomingHttpHeaders, OutgoingHttpHeaders } from 'node:http2';
 import { nameAt, valueAt } from '../../../lib/http/header-fields.ts';
-import type { ResponseHead } from '../../../lib/http/response-head.ts';
-import { MalformedMessage } from '../../../lib/http/response-head.ts';
+import { MalformedMessage, type ResponseHead } from '../../../lib/http/response-head.ts';
 import { DeadlineSweep } from '../../../lib/time/deadline.ts';
 import type { ClientInfo, GatewayEndpoint } from '../../endpoints/online-endpoint.ts';
 import { asError, ConnectionLost, ResponseTimeout } from '../http/edge-errors.ts';
@@ -11,14 +10,7 @@ import { Http2Code, http2Headers } from '../http/http2-headers.ts';
 import { Http2UpstreamSession } from './http2-upstream-session.ts';
 import { InterimCount } from './response-parser.ts';
 import { StreamQueue } from './stream-queue.ts';
-import {
-  type ExchangeEvents,
-  type OutgoingRequest,
-  responseTimeoutOf,
-  type UpstreamLimits,
-  type UpstreamLink,
-  type UpstreamLinks,
-} from './upstream-link.ts';
+import type { ExchangeEvents, OutgoingRequest, UpstreamLimits, UpstreamLink, UpstreamLinks } from './upstream-link.ts';
 
 const END_STREAM = 1;
 const NO_TRAILERS: string[] = [];
@@ -55,7 +47,7 @@ class Http2UpstreamStream implements UpstreamLink {
     this.#user = user;
     this.#session = session;
     this.#isHead = outgoing.request.method === 'HEAD';
-    this.#responseTimeout = responseTimeoutOf(outgoing, this.owner.limits);
+    this.#responseTimeout = outgoing.request.upstream?.response_timeout ?? this.owner.limits.responseTimeout;
     this.reused = session.used;
     this.#deadline = performance.now() + this.#responseTimeout;
     session.opened

@@ -5,7 +5,7 @@ import {
   type ResponseHead,
 } from '../../../lib/http/response-head.ts';
 import { ChunkedDecoder } from '../http/chunked-decoder.ts';
-import { HeaderBlock } from '../http/header-block.ts';
+import { HeaderBlock } from '../http/headers.ts';
 
 /** Empty lines before a response. */
 const MAX_EMPTY = 8;

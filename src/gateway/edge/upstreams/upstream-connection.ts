@@ -8,13 +8,7 @@ import { headerLine, passableTrailers } from '../http/headers.ts';
 import { usualName } from '../http/usual-names.ts';
 import { ResponseParser } from './response-parser.ts';
 import type { StreamQueue } from './stream-queue.ts';
-import {
-  type ExchangeEvents,
-  type OutgoingRequest,
-  responseTimeoutOf,
-  type UpstreamLimits,
-  type UpstreamLink,
-} from './upstream-link.ts';
+import type { ExchangeEvents, OutgoingRequest, UpstreamLimits, UpstreamLink } from './upstream-link.ts';
 
 export interface ConnectionOwner {
   /** Waits for a stream when the agent has none free, or the upstream bears no more connections. */
@@ -116,7 +110,7 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
     const head = requestHead(outgoing);
     const signsIn = signsInConnection(request.headers, 'authorization');
     this.#user = user;
-    this.#responseTimeout = responseTimeoutOf(outgoing, this.limits);
+    this.#responseTimeout = request.upstream?.response_timeout ?? this.limits.responseTimeout;
     if (this.reused) this.#idleBefore = this.idleTime;
     this.#parser.expect({ method: request.method, upgrade: upgrade !== undefined }, user);
     this.#chunked = body === 'chunked';

@@ -36,11 +36,6 @@ export interface ExchangeEvents extends ResponseEvents {
   onFailed(error: Error): void;
 }
 
-/** Milliseconds that the upstream has to answer this request. */
-export function responseTimeoutOf({ request }: OutgoingRequest, limits: UpstreamLimits): number {
-  return request.upstream?.response_timeout ?? limits.responseTimeout;
-}
-
 export interface UpstreamLink {
   /** Whether the connection has answered a request before, and may have become stale. */
   readonly reused: boolean;

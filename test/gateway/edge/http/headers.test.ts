@@ -1,6 +1,5 @@
 import { expect, it } from 'vitest';
-import { HeaderBlock } from '../../../../src/gateway/edge/http/header-block.ts';
-import { HeadersTooLong } from '../../../../src/gateway/edge/http/headers.ts';
+import { HeaderBlock, HeadersTooLong } from '../../../../src/gateway/edge/http/headers.ts';
 
 const LINES = 'A: 1\r\nB: 2';
 const BLOCK = `${LINES}\r\n\r\n`;
