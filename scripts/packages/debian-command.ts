@@ -27,15 +27,13 @@ function deb(args: string[]): void {
       folder: { type: 'string', default: DEBS },
       version: { type: 'string', default: packageJson.version },
       fast: { type: 'boolean', default: false },
-      'without-node': { type: 'boolean', default: false },
     },
   });
   const all = Object.keys(ARCHITECTURES).filter((name) => name in ARCHITECTURES) as Architecture[];
   const unknown = positionals.find((name) => !(name in ARCHITECTURES));
   if (unknown !== undefined) throw new Error(`unknown architecture ${unknown}: choose from ${all.join(', ')}`);
   const architectures = positionals.length === 0 ? all : all.filter((name) => positionals.includes(name));
-  const { 'without-node': withoutNode, ...rest } = values;
-  for (const path of buildDebs({ ...rest, withoutNode, architectures })) process.stdout.write(`${path}\n`);
+  for (const path of buildDebs({ ...values, draft: false, architectures })) process.stdout.write(`${path}\n`);
 }
 
 function apt(args: string[]): void {

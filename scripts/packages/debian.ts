@@ -33,7 +33,6 @@ import {
 import { execute } from './execute.ts';
 
 const CACHE = 'node_modules/.cache/debian';
-const STAGING = 'build/debian';
 const PROGRAM = 'usr/lib/device-agent';
 const { name: MAINTAINER, email: EMAIL } = publication.maintainer;
 
@@ -50,8 +49,8 @@ export interface DebOptions {
   version: string;
   /** Takes seconds in place of minutes, for packages that are half as large again. */
   fast: boolean;
-  /** For tests: the packages have an empty file in place of Node.js. */
-  withoutNode: boolean;
+  /** For tests: with what the checkout has, an empty file in place of Node.js, and debug symbols. */
+  draft: boolean;
 }
 
 /**
@@ -63,15 +62,18 @@ export interface DebOptions {
 export function buildDebs(options: DebOptions): string[] {
   mkdirSync(options.folder, { recursive: true });
   return options.architectures.flatMap((architecture) => {
-    const modules = fetchModules(architecture);
+    const modules = options.draft ? '.' : fetchModules(architecture);
     return [AGENT_SERVICE, GATEWAY_SERVICE].map((service) => {
-      const root = join(STAGING, `${service.name}-${architecture}`);
+      const root = join(options.folder, `${service.name}-${architecture}`);
       rmSync(root, { recursive: true, force: true });
-      stageProgram(service, root, modules, architecture);
-      if (service === AGENT_SERVICE) stageAgentOnly(root, architecture, options.withoutNode);
+      stageProgram(service, root, modules);
+      if (service === AGENT_SERVICE) stageAgentOnly(root, architecture, options.draft);
+      if (!options.draft) stripModules(root, architecture);
       for (const [path, text] of Object.entries(systemdFiles(service, architecture))) write(root, path, text);
       stageDocumentation(service, root, options.version);
-      return packed(service, root, architecture, options);
+      const file = packed(service, root, architecture, options);
+      rmSync(root, { recursive: true });
+      return file;
     });
   });
 }
@@ -80,7 +82,7 @@ export function buildDebs(options: DebOptions): string[] {
 export const debianVersion = (version: string): string => version.replace('-', '~');
 
 /** Copies the program: what an agent needs, or the rest that makes a gateway of it. */
-function stageProgram(service: Service, root: string, modules: string, architecture: Architecture): void {
+function stageProgram(service: Service, root: string, modules: string): void {
   const gatewayChunks: string[] = JSON.parse(readFileSync('build/gateway-chunks.json', 'utf8'));
   const ofGateway = (path: string) =>
     GATEWAY_PAGES.test(path) ||
@@ -89,18 +91,32 @@ function stageProgram(service: Service, root: string, modules: string, architect
   const isLeftOut = (path: string) =>
     /\.map$|\.d\.ts$|\/(THIRD-PARTY-LICENSES\.txt|sbom\.cdx\.json)$|^dist\/management\//.test(path);
   const program = [...filesBelow('.', 'dist'), 'defaults/policies.json'].filter((path) => !isLeftOut(path));
-  const packages = filesBelow(modules, 'node_modules').filter((path) => !UNREAD.test(path));
+  const packages = productionPackages(modules)
+    .flatMap((path) => filesBelow(modules, path))
+    .filter((path) => !UNREAD.test(path));
   for (const [from, paths] of [['.', program] as const, [modules, packages] as const]) {
     for (const path of paths.filter((each) => ofGateway(each) === (service === GATEWAY_SERVICE))) {
       const target = join(root, PROGRAM, path);
       mkdirSync(dirname(target), { recursive: true });
       copyFileSync(join(from, path), target);
-      if (path.endsWith('.node')) strip(target, architecture);
     }
   }
 }
 
-function stageAgentOnly(root: string, architecture: Architecture, withoutNode: boolean): void {
+/** Folders of the packages that are not bundled, with native code for the C library of Debian. */
+function productionPackages(modules: string): string[] {
+  const lock: { packages: Record<string, { dev?: boolean }> } = JSON.parse(readFileSync('package-lock.json', 'utf8'));
+  return Object.entries(lock.packages)
+    .filter(([path, { dev }]) => path !== '' && !dev && !path.includes('musl') && existsSync(join(modules, path)))
+    .map(([path]) => path);
+}
+
+function stripModules(root: string, architecture: Architecture): void {
+  for (const path of filesBelow(root, '').filter((each) => each.endsWith('.node')))
+    strip(join(root, path), architecture);
+}
+
+function stageAgentOnly(root: string, architecture: Architecture, draft: boolean): void {
   const interpreter = nodeOf(architecture);
   const cli = join(root, PROGRAM, 'dist/cli.js');
   writeFileSync(cli, readFileSync(cli, 'utf8').replace(/^#!.*/, `#!${interpreter}`));
@@ -111,7 +127,7 @@ function stageAgentOnly(root: string, architecture: Architecture, withoutNode: b
   if (hasOwnNode(architecture)) {
     mkdirSync(join(root, PROGRAM, 'bin'), { recursive: true });
     const target = join(root, PROGRAM, 'bin/node');
-    if (withoutNode) writeFileSync(target, '');
+    if (draft) writeFileSync(target, '');
     else {
       const { binary, license: text } = fetchNode(architecture);
       copyFileSync(binary, target);
@@ -255,15 +271,6 @@ function fetchModules(architecture: Architecture): string {
   for (const file of ['package.json', 'package-lock.json', '.npmrc']) copyFileSync(file, join(work, file));
   const target = ['--os=linux', '--libc=glibc', `--cpu=${ARCHITECTURES[architecture]}`];
   execute('npm', ['ci', '--prefix', work, '--omit=dev', '--ignore-scripts', '--engine-strict=false', ...target]);
-  // npm of Node.js 20 ignores the C library, and leaves empty folders of omitted packages.
-  for (const path of readdirSync(join(work, 'node_modules/@libsql'))) {
-    if (path.endsWith('musl') || path.endsWith('musleabihf'))
-      rmSync(join(work, 'node_modules/@libsql', path), { recursive: true });
-  }
-  for (const path of readdirSync(join(work, 'node_modules/@ngrok'))) {
-    if (path.endsWith('musl')) rmSync(join(work, 'node_modules/@ngrok', path), { recursive: true });
-  }
-  rmSync(join(work, 'node_modules/.package-lock.json'));
   renameSync(work, folder);
   return folder;
 }
