@@ -15,6 +15,7 @@ const SOURCES = [
   'packaging/bill-of-materials.ts',
   'packaging/bundled-packages.ts',
   'packaging/compressed-copies.ts',
+  'packaging/gateway-chunks.ts',
   'packaging/management-types.ts',
   'packaging/schema-types.ts',
   'packaging/smaller-modules.ts',
