@@ -4,6 +4,7 @@ import { curlCommand } from '../../../agent/api/inspection/curl-command.ts';
 import type { RequestDetail } from '../../../agent/api/inspection/inspection-reports.ts';
 import { outcomeText, ruleTitle, verdictText } from '../../../agent/api/inspection/rule-text.ts';
 import type { FeedTunnel } from '../../../agent/api/page/page-routes.ts';
+import { besidePage } from '../../ui/api.ts';
 import { Button, ButtonLink, CopyButton } from '../../ui/button.tsx';
 import { byteSize } from '../../ui/byte-size.ts';
 import { ProblemNotice } from '../../ui/notice.tsx';
@@ -47,7 +48,7 @@ export function RequestView({ model, tunnel, detail, revealed }: RequestViewProp
 function Captured({ model, detail, revealed }: Omit<RequestViewProps, 'tunnel'>): JSX.Element {
   const { id, request, response, messages, kind } = detail;
   const bodyAt = (part: string) =>
-    `${model.path}/requests/${encodeURIComponent(id)}/${part}/body${revealed.value ? '?reveal=true' : ''}`;
+    besidePage(`${model.path}/requests/${encodeURIComponent(id)}/${part}/body${revealed.value ? '?reveal=true' : ''}`);
   return (
     <>
       <section class="exchange" aria-labelledby="request">
