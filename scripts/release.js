@@ -1,5 +1,5 @@
 // node scripts/release.js v1.2.3: makes everything that a release publishes, in build/release/1.2.3. It needs no credentials and
-// publishes nothing. --rehearsal says what is missing for a release, and continues.
+// publishes nothing. --check only checks that this is a release; --rehearsal says why it is none, and continues.
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { copyFileSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -28,8 +28,8 @@ export function checksums(folder) {
     .join('');
 }
 
-/** @param {string} tag such as v1.2.3 @param {boolean} isRehearsal */
-function release(tag, isRehearsal) {
+/** @param {string} tag such as v1.2.3 @param {{ isRehearsal: boolean, isCheck: boolean }} kind */
+function release(tag, { isRehearsal, isCheck }) {
   const { version, repository } = JSON.parse(readFileSync('package.json', 'utf8'));
   const check = (/** @type {() => void} */ holds) => {
     try {
@@ -58,6 +58,7 @@ function release(tag, isRehearsal) {
   check(() => {
     notes = releaseNotes(tag, version, readFileSync('CHANGELOG.md', 'utf8'));
   });
+  if (isCheck) return;
 
   const folder = join('build/release', version);
   rmSync(folder, { recursive: true, force: true });
@@ -87,7 +88,10 @@ function git(...args) {
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
   try {
     const [tag = ''] = process.argv.slice(2).filter((arg) => !arg.startsWith('--'));
-    release(tag, process.argv.includes('--rehearsal'));
+    release(tag, {
+      isRehearsal: process.argv.includes('--rehearsal'),
+      isCheck: process.argv.includes('--check'),
+    });
   } catch (error) {
     process.stderr.write(`${error instanceof Error ? error.message : error}\n`);
     process.exitCode = 1;
