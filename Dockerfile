@@ -16,6 +16,8 @@ RUN npm ci --ignore-scripts
 COPY rolldown.config.ts vite.config.ts tsconfig.json LICENSE ./
 COPY packaging packaging
 COPY src src
+# The commit, for --version: the build has no repository.
+ARG SOURCE_COMMIT=
 RUN node_modules/.bin/rolldown -c && node_modules/.bin/vite build && rm -r dist/management && find dist -name '*.map' -delete && mkdir data
 
 FROM --platform=$BUILDPLATFORM ${NODE_IMAGE} AS packages
@@ -34,6 +36,15 @@ FROM ${NODE_IMAGE_ARM} AS node-arm
 FROM node-${ARCH} AS node
 
 FROM ${BASE_IMAGE}
+ARG VERSION=unreleased
+ARG SOURCE_COMMIT=
+ARG SOURCE_URL=
+LABEL org.opencontainers.image.title=device-agent \
+  org.opencontainers.image.description="Tunnels from a device that survive bad power and bad networks; with the argument gateway, a gateway of your own" \
+  org.opencontainers.image.licenses=Apache-2.0 \
+  org.opencontainers.image.version=${VERSION} \
+  org.opencontainers.image.revision=${SOURCE_COMMIT} \
+  org.opencontainers.image.source=${SOURCE_URL}
 COPY --from=node /usr/local/bin/node /usr/local/bin/node
 WORKDIR /app
 COPY --from=packages /app ./

@@ -1,6 +1,7 @@
 import { existsSync, readdirSync } from 'node:fs';
 import { defineConfig, type RolldownOptions } from 'rolldown';
 import { billOfMaterials } from './packaging/bill-of-materials.ts';
+import { commitOf } from './packaging/commit.ts';
 import { gatewayChunks } from './packaging/gateway-chunks.ts';
 import { latinChunks, smallerModules } from './packaging/smaller-modules.ts';
 import { thirdPartyLicenses } from './packaging/third-party-licenses.ts';
@@ -14,7 +15,7 @@ const options: RolldownOptions = {
   plugins: [smallerModules(), latinChunks()],
   platform: 'node',
   external: ['@ngrok/ngrok', 'libsql'],
-  transform: { target: 'node20' },
+  transform: { target: 'node20', define: { BUILD_COMMIT: JSON.stringify(commitOf(import.meta.dirname)) } },
 };
 // Node keeps the text of what it runs: comments on packages' functions are 0.8 MiB of memory. Licences stay.
 const output = { format: 'esm', sourcemap: true, cleanDir: true, comments: { jsdoc: false } } as const;

@@ -17,7 +17,12 @@ const pages = readdirSync(here)
 
 export default defineConfig({
   root: here,
-  base: '/',
+  // A proxy may serve a page below a path, such as Home Assistant.
+  base: './',
+  experimental: {
+    // Pages are served one folder above the one that they are built in.
+    renderBuiltUrl: (fileName, { hostType }) => (hostType === 'html' ? fileName : { relative: true }),
+  },
   publicDir: false,
   logLevel: 'warn',
   define: { PAGE_RESOURCES: JSON.stringify(pageResources()) },

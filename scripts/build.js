@@ -14,6 +14,7 @@ const SOURCES = [
   'src',
   'packaging/bill-of-materials.ts',
   'packaging/bundled-packages.ts',
+  'packaging/commit.ts',
   'packaging/compressed-copies.ts',
   'packaging/gateway-chunks.ts',
   'packaging/management-types.ts',

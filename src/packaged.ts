@@ -2,8 +2,14 @@ import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import packageJson from '../package.json' with { type: 'json' };
 
+/** The build puts it in; absent where the sources run without a build. */
+declare const BUILD_COMMIT: string | null | undefined;
+
 /** The program's version, as package.json has it; the build puts it in. */
 export const VERSION: string = packageJson.version;
+
+/** The commit that the program was built from, as `commitOf` in packaging/commit.ts names it; null when the build had no repository. */
+export const COMMIT: string | null = typeof BUILD_COMMIT === 'string' ? BUILD_COMMIT : null;
 
 /** The folder with the built pages. Its path holds here and in `dist/` alike: one folder below. */
 export const PACKAGED_PAGES = fileURLToPath(new URL('../dist/web', import.meta.url));

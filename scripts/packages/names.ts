@@ -1,3 +1,5 @@
+import publication from '../../packaging/publication.json' with { type: 'json' };
+
 /** The names of the packages beside device-agent. Publishing needs the credentials of these names' owner. */
-export const CLIENT_PACKAGE = '@device-agent/management';
-export const AGENT_PACKAGE = '@device-agent/agent';
+export const CLIENT_PACKAGE = publication.npm.packages.management;
+export const AGENT_PACKAGE = publication.npm.packages.agent;

@@ -8,8 +8,8 @@ import { agentTypes } from './agent-types.ts';
 import { AGENT_PACKAGE, CLIENT_PACKAGE } from './names.ts';
 
 const HOME = join(import.meta.dirname, '../..');
-const { version, license, engines, dependencies } = packageJson;
-const COMMON = { version, license, type: 'module', engines, sideEffects: false };
+const { version, license, homepage, repository, engines, dependencies } = packageJson;
+const COMMON = { version, license, homepage, repository, type: 'module', engines, sideEffects: false };
 
 /** Modules by the end of their path, and what the agent to embed has instead. */
 const REPLACED: Readonly<Record<string, string>> = {

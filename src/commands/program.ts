@@ -1,7 +1,7 @@
 import { Argument, Command, CommanderError } from 'commander';
 import { OperatorError } from '../lib/errors.ts';
 import { ownCommand } from '../lib/process/own-command.ts';
-import { VERSION } from '../packaged.ts';
+import { COMMIT, VERSION } from '../packaged.ts';
 import { AGENT_SERVICE } from '../service/service.ts';
 import { loadManagementSettings } from '../settings/management-settings.ts';
 import { defaultCommand, examples } from './command-line.ts';
@@ -47,7 +47,7 @@ async function withAdvice(error: unknown): Promise<unknown> {
 export function buildProgram(): Command {
   const command = new Command('device-agent')
     .description('Keep tunnels from this device open, through ngrok’s cloud or your own gateway.')
-    .version(VERSION, '-V, --version', 'Show the version; also -v')
+    .version(versionText(), '-V, --version', 'Show the version and its commit; also -v')
     .helpOption('-h, --help', 'Show help')
     .option('--debug', 'Show stack traces with errors')
     .exitOverride()
@@ -135,6 +135,10 @@ Settings come from the environment and from .env in the current folder; docs/set
   );
   pointToHelp(command, ownCommand(''));
   return command;
+}
+
+function versionText(): string {
+  return `${VERSION} (${COMMIT === null ? 'built without git, commit unknown' : `commit ${COMMIT}`})`;
 }
 
 /** Makes usage errors point to the command's help; those of the default command point to its parent's. */

@@ -1,5 +1,7 @@
+import { execFile } from 'node:child_process';
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { AgentProcess, CLI, deviceAgent, outcomeOf } from '../support/agent-process.ts';
 import { freePorts } from '../support/free-ports.ts';
@@ -169,9 +171,14 @@ describe('the command line', () => {
     expect([tunnels.code, tunnels.stdout.match(/^ {2}(list|start|show|delete)\b/gm)?.length]).toEqual([0, 4]);
   });
 
-  it('--version shows the version', async () => {
+  it('--version shows the version and the commit of the build', async () => {
     const { version } = JSON.parse(readFileSync('package.json', 'utf8'));
-    expect(await deviceAgent(['--version'], folder)).toEqual({ code: 0, stdout: `${version}\n`, stderr: '' });
+    const { code, stdout, stderr } = await deviceAgent(['--version'], folder);
+    expect([code, stderr]).toEqual([0, '']);
+    const [, shown, commit] =
+      /^(\S+) \((?:commit ([0-9a-f]{12})(?:-modified)?|built without git, .*)\)\n$/.exec(stdout) ?? [];
+    expect(shown).toBe(version);
+    if (commit !== undefined) await promisify(execFile)('git', ['cat-file', '-e', commit]);
   });
 
   it('a version of Node.js that is too old ends every command with one line', async () => {

@@ -40,7 +40,7 @@ export function openModel(): DeviceModel {
     started.value = Date.now() - next.uptime_seconds * 1000;
   };
   const connection = connectLive({
-    url: '/page/events',
+    path: '/page/events',
     on: {
       snapshot: (data) => {
         const snapshot = data as FeedSnapshot;

@@ -1,6 +1,7 @@
 import { type ReadonlySignal, useSignal, useSignalEffect } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
+import { besidePage } from '../ui/api.ts';
 import { Button, ButtonLink } from '../ui/button.tsx';
 import { focusHeading } from '../ui/dialog.tsx';
 import { SelectField, TextField } from '../ui/field.tsx';
@@ -114,7 +115,7 @@ function List<T extends Item>({ section, list }: { section: Section<T>; list: Pa
           </ButtonLink>
         )}
         {section.exportPath && (
-          <ButtonLink href={`${section.exportPath}?${filterQuery(section, limits.value)}`} download>
+          <ButtonLink href={besidePage(`${section.exportPath}?${filterQuery(section, limits.value)}`)} download>
             Export JSON lines
           </ButtonLink>
         )}

@@ -52,7 +52,7 @@ export function openFigures(): LiveFigures {
   const figures = signal<Figures | null>(null);
   const changed = signal<ChangedEvent>({ online: null, rows: null });
   const connection = connectLive({
-    url: '/dashboard/events',
+    path: '/dashboard/events',
     on: {
       figures: (data) => {
         figures.value = data as Figures;

@@ -20,6 +20,11 @@ const DEADLINE_MS = 60_000;
 const MAX_TRIES = 3;
 const RETRY_MS = 1_000;
 
+/** Where a path of the API is: beside the page, which a proxy may serve below a path of its own. */
+export function besidePage(path: string): string {
+  return `.${path}`;
+}
+
 /**
  * Calls the API that the page comes from.
  *
@@ -57,7 +62,7 @@ async function exchange(
   const signal = AbortSignal.timeout(DEADLINE_MS);
   for (let left = tries - 1; ; left--) {
     try {
-      const response = await fetch(path, { ...options, signal });
+      const response = await fetch(besidePage(path), { ...options, signal });
       return { response, text: await response.text() };
     } catch {
       if (left === 0 || signal.aborted) throw new ApiProblem(0, null, 'no answer: check the network, then try again');

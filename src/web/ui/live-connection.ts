@@ -1,4 +1,5 @@
 import { type ReadonlySignal, signal } from '@preact/signals';
+import { besidePage } from './api.ts';
 
 /** `connecting`: before the first event; `lost`: it was live and reconnects. */
 export type LiveState = 'connecting' | 'live' | 'lost';
@@ -11,7 +12,8 @@ export interface LiveConnection {
 }
 
 export interface LiveOptions {
-  url: string;
+  /** A path of the API. */
+  path: string;
   /** Receives each event by its name. */
   on: Readonly<Record<string, (data: unknown) => void>>;
   /** Called after a failed attempt; resolves to false when the connection makes no sense any more, such as signed out. */
@@ -27,7 +29,7 @@ const MAX_RETRY_MS = 8_000;
  * Keeps a stream of server-sent events open. Unlike EventSource alone, it also reconnects after an answer with an error, as a
  * gateway gives while the device is away, and notices a dead connection.
  */
-export function connectLive({ url, on, shouldRetry }: LiveOptions): LiveConnection {
+export function connectLive({ path, on, shouldRetry }: LiveOptions): LiveConnection {
   const state = signal<LiveState>('connecting');
   const lastEvent = signal(0);
   let source: EventSource | null = null;
@@ -59,7 +61,7 @@ export function connectLive({ url, on, shouldRetry }: LiveOptions): LiveConnecti
   };
   const connect = () => {
     disconnect();
-    const opened = new EventSource(url);
+    const opened = new EventSource(besidePage(path));
     source = opened;
     timer = window.setTimeout(retry, SILENCE_MS);
     opened.addEventListener('error', () => {

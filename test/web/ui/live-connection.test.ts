@@ -44,7 +44,7 @@ afterEach(() => {
 it('a connection that comes back while it is asked whether to retry leaves one source and one timer', async () => {
   let answer = (_: boolean) => {};
   const connection = connectLive({
-    url: '/page/events',
+    path: '/page/events',
     on: {},
     shouldRetry: () =>
       new Promise((resolve) => {

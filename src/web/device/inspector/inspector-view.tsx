@@ -10,7 +10,7 @@ import { RequestFilters, RequestList } from './request-list.tsx';
 import { filterOf, openTraffic, type TrafficModel, trafficQuery } from './traffic-model.ts';
 import './inspector.css';
 import type { InspectionReport } from '../../../agent/api/inspection/inspection-reports.ts';
-import { call } from '../../ui/api.ts';
+import { besidePage, call } from '../../ui/api.ts';
 import { byteSize } from '../../ui/byte-size.ts';
 import { SelectField, setter } from '../../ui/field.tsx';
 import { Badge, ProblemNotice } from '../../ui/notice.tsx';
@@ -119,7 +119,7 @@ function InspectionSwitch({ model }: { model: TrafficModel }): JSX.Element | nul
         {report.requests > 0 && (
           <>
             <Button onClick={() => void act('DELETE', 'requests')}>Clear</Button>
-            <ButtonLink href={`${model.path}/requests.har${query && `?${query}`}`} download>
+            <ButtonLink href={besidePage(`${model.path}/requests.har${query && `?${query}`}`)} download>
               Export HAR
             </ButtonLink>
           </>

@@ -3,6 +3,7 @@ import type { JSX } from 'preact';
 import type { RequestDetail } from '../../../agent/api/inspection/inspection-reports.ts';
 import { curlCommand, outcomeText, ruleTitle, verdictText } from '../../../agent/api/inspection/shown-requests.ts';
 import type { FeedTunnel } from '../../../agent/api/page/page-routes.ts';
+import { besidePage } from '../../ui/api.ts';
 import { Button, ButtonLink, CopyButton } from '../../ui/button.tsx';
 import { byteSize } from '../../ui/byte-size.ts';
 import { ProblemNotice } from '../../ui/notice.tsx';
@@ -46,7 +47,7 @@ export function RequestView({ model, tunnel, detail, revealed }: RequestViewProp
 function Captured({ model, detail, revealed }: Omit<RequestViewProps, 'tunnel'>): JSX.Element {
   const { id, request, response, messages, kind } = detail;
   const bodyAt = (part: string) =>
-    `${model.path}/requests/${encodeURIComponent(id)}/${part}/body${revealed.value ? '?reveal=true' : ''}`;
+    besidePage(`${model.path}/requests/${encodeURIComponent(id)}/${part}/body${revealed.value ? '?reveal=true' : ''}`);
   return (
     <>
       <section class="exchange" aria-labelledby="request">

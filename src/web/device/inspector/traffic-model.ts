@@ -68,7 +68,7 @@ export function openTraffic(url: string, ca: string | null): TrafficModel {
     starts++;
   };
   const connection = connectLive({
-    url: `${path}/requests/events`,
+    path: `${path}/requests/events`,
     on: {
       snapshot: (data) => {
         const snapshot = data as RequestsSnapshot;
