@@ -14,14 +14,14 @@ import type { AddPersonOptions } from './gateway-people.ts';
 import type { MigrateOptions } from './gateway-shared.ts';
 import type { EndSignInsOptions } from './gateway-sign-ins.ts';
 
-export interface GatewayCommandDependencies {
+export interface GatewayCommandOptions {
   run: () => Promise<void>;
   /** Called only when a subcommand runs. */
   settings: () => GatewayServerSettings;
 }
 
 /** Adds `device-agent gateway` and its subcommands, which work on this machine's gateway whether it runs or not. */
-export function addGatewayCommand(program: Command, { run, settings }: GatewayCommandDependencies): void {
+export function addGatewayCommand(program: Command, { run, settings }: GatewayCommandOptions): void {
   const gateway = program
     .command('gateway')
     .description('Run a standalone gateway')

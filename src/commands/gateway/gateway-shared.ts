@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { requireGateway } from '../../gateway/offline/command-store.ts';
+import { expectGateway } from '../../gateway/offline/command-store.ts';
 import {
   moveToOwn,
   moveToShared,
@@ -32,7 +32,7 @@ export async function migrateGateway(
   settings: GatewayServerSettings,
   { to, lost = false, json = false }: MigrateOptions,
 ): Promise<void> {
-  requireGateway(settings);
+  expectGateway(settings);
   await becomeGatewayOwner(settings);
   const folder = await openDataFolder(settings.dataDir);
   try {

@@ -3,9 +3,9 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import {
   databaseProblems,
+  expectGateway,
   type Row,
   readStore,
-  requireGateway,
   type Store,
   type StoreLocation,
 } from '../../gateway/offline/command-store.ts';
@@ -110,7 +110,7 @@ function readGateway<T extends Result | Result[]>(location: StoreLocation, read:
 /** Opens what is there: a doctor must not create a gateway. */
 function withGateway<T extends Result | Result[]>(location: StoreLocation, work: () => T): T | Result {
   try {
-    requireGateway(location);
+    expectGateway(location);
   } catch (error) {
     if (error instanceof OperatorError && error.exitCode === 2) throw new NotKnown('no gateway was started here yet');
     throw error;

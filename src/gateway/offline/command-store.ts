@@ -15,7 +15,7 @@ import { sqlEngine } from '../store/sql/sql-engine.ts';
 import { type Store, timestamp } from '../store/store.ts';
 import { issueApiKey } from '../store/tokens.ts';
 
-export type { StoreLocation } from '../store/open-gateway-store.ts';
+export { expectGateway, type StoreLocation } from '../store/open-gateway-store.ts';
 export type { Row, Store } from '../store/store.ts';
 
 /**
@@ -53,11 +53,6 @@ export function databaseProblems(location: StoreLocation): string[] {
   } finally {
     database.close();
   }
-}
-
-/** @throws {OperatorError} exit code 2 unless a standalone gateway has been started in this folder, 1 when its files cannot be read */
-export function requireGateway(location: StoreLocation): void {
-  expectGateway(location);
 }
 
 /** Creates what the first start of a gateway creates, so that its key and its CA are known before. Nobody else may use the folder. */

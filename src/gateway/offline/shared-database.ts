@@ -8,9 +8,10 @@ import { nodeAsker } from '../edge/relays/remote-endpoints.ts';
 import { apiHost } from '../endpoints/domain-names.ts';
 import type { LiveGateway } from '../endpoints/live-view.ts';
 import { BY_COMMAND } from '../store/command-access.ts';
-import { nodeIdOf, openForChanges, openGatewayDatabase, requireSameKey } from '../store/open-gateway-store.ts';
+import { openForChanges, openGatewayDatabase, requireSameKey } from '../store/open-gateway-store.ts';
 import { isSameSoon } from '../store/shared/join-shared.ts';
 import { movedAway, type Node, Postgres, stillServes } from '../store/shared/postgres.ts';
+import { REPLICA_TABLE } from '../store/sql/database.ts';
 import { DatabaseAway } from '../store/sql/database-problems.ts';
 import { type Store, type StoreLocation, withStore } from './command-store.ts';
 
@@ -120,7 +121,13 @@ function boxOf({ encryptionKey }: GatewayServerSettings): SecretsBox {
 
 /** The id of the gateway in this folder among those that share its database; null: it shares none. */
 export function ownGatewayId(location: StoreLocation): string | null {
-  return nodeIdOf(location);
+  const database = openGatewayDatabase(location);
+  try {
+    const row = database.isReplica ? database.get<{ node: string }>(`SELECT node FROM ${REPLICA_TABLE}`) : null;
+    return row?.node ?? null;
+  } finally {
+    database.close();
+  }
 }
 
 /**

@@ -9,7 +9,7 @@ import { createKey, loadKey, parseKey, SecretsBox } from '../../lib/secrets-box.
 import { noteCopyDamaged, noteOrigin, readOrigin, setCopyAside, setNotedCopyAside } from './shared/copy-files.ts';
 import type { JoinSharedOptions } from './shared/join-shared.ts';
 import type { SharedWrites } from './shared/shared-writes.ts';
-import { type Database, REPLICA_TABLE } from './sql/database.ts';
+import type { Database } from './sql/database.ts';
 import { DatabaseDamaged, type DatabaseUnwritable, isDamage } from './sql/database-problems.ts';
 import { openDatabase, openStore, type Store, storeOn } from './store.ts';
 
@@ -209,17 +209,6 @@ export function openGatewayDatabase(location: StoreLocation): Database {
     return openDatabase(databaseOf(location), 'keep');
   } catch (error) {
     throw explainDamage(error, location);
-  }
-}
-
-/** The id of a stopped or running gateway among those that share its database; null: it shares none. */
-export function nodeIdOf(location: StoreLocation): string | null {
-  const database = openGatewayDatabase(location);
-  try {
-    const row = database.isReplica ? database.get<{ node: string }>(`SELECT node FROM ${REPLICA_TABLE}`) : null;
-    return row?.node ?? null;
-  } finally {
-    database.close();
   }
 }
 
