@@ -2,6 +2,7 @@ import { existsSync, readdirSync } from 'node:fs';
 import { defineConfig, type RolldownOptions } from 'rolldown';
 import { billOfMaterials } from './packaging/bill-of-materials.ts';
 import { commitOf } from './packaging/commit.ts';
+import { gatewayChunks } from './packaging/gateway-chunks.ts';
 import { latinChunks, smallerModules } from './packaging/smaller-modules.ts';
 import { thirdPartyLicenses } from './packaging/third-party-licenses.ts';
 
@@ -33,6 +34,7 @@ const program: RolldownOptions = {
     latinChunks(),
     thirdPartyLicenses(import.meta.dirname),
     billOfMaterials(import.meta.dirname),
+    gatewayChunks(import.meta.dirname),
   ],
 };
 

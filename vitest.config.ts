@@ -55,6 +55,8 @@ const MACHINE = [
   'test/gateway/store/shared/slow-link.test.ts',
   'test/gateway/events/event-kills.test.ts',
 ];
+/** In Debian systems of their own, for minutes: `npm run packages -- check`. */
+const PACKAGES = ['test/packaging/debian/*.test.ts'];
 /** What runs with the native connector too, in short; `TEST_CONNECTOR=native` runs any test with it. */
 const NATIVE = [
   'test/agent/{agent,endpoint-options,own-gateway,stream-tunnels}.test.ts',
@@ -111,14 +113,15 @@ export default defineConfig({
         test: {
           name: 'shared',
           include: ['test/**/*.test.ts'],
-          exclude: [...configDefaults.exclude, ...UNIT, ...ALONE, ...PAGES, ...MACHINE],
+          exclude: [...configDefaults.exclude, ...UNIT, ...ALONE, ...PAGES, ...MACHINE, ...PACKAGES],
           ...PROCESSES,
         },
       },
       { extends: true, test: { name: 'slower', include: SLOWER, ...PROCESSES } },
       { extends: true, test: { name: 'alone', include: ALONE, ...PROCESSES, isolate: true } },
       { extends: true, test: { name: 'pages', include: PAGES, ...PROCESSES } },
-      { extends: true, test: { name: 'machine', include: MACHINE, ...AFTER_PAGES } },
+      { extends: true, test: { name: 'machine', include: MACHINE, exclude: PACKAGES, ...AFTER_PAGES } },
+      { extends: true, test: { name: 'packages', include: PACKAGES, ...AFTER_PAGES } },
       {
         extends: true,
         test: { name: 'relayed', include: RELAYED, env: { TEST_EDGE: 'relayed' }, ...AFTER_PAGES },

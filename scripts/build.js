@@ -16,6 +16,7 @@ const SOURCES = [
   'packaging/bundled-packages.ts',
   'packaging/commit.ts',
   'packaging/compressed-copies.ts',
+  'packaging/gateway-chunks.ts',
   'packaging/management-types.ts',
   'packaging/schema-types.ts',
   'packaging/smaller-modules.ts',

@@ -1,5 +1,6 @@
 import { hasErrno, messageOf, OperatorError } from './lib/errors.ts';
 import { printableError } from './lib/terminal-text.ts';
+import { hasGatewayCode } from './packaged.ts';
 
 /** Prints one line that says what to do; with `--debug`, the stack trace. */
 function report(error: unknown, debug: boolean): number {
@@ -35,9 +36,15 @@ async function runCommand([name = 'run', ...rest]: string[]): Promise<void> {
   await runProgram();
 }
 
+/** Says which package has the code, where it is one of its own. */
+function withMissingPackage(error: unknown): unknown {
+  if (!hasErrno(error, 'ERR_MODULE_NOT_FOUND') || hasGatewayCode()) return error;
+  return new OperatorError('the gateway is not installed: sudo apt install device-agent-gateway', 1, { cause: error });
+}
+
 reportBrokenOutput();
 try {
   await runCommand(process.argv.slice(2));
 } catch (error) {
-  process.exitCode = report(error, process.argv.includes('--debug'));
+  process.exitCode = report(withMissingPackage(error), process.argv.includes('--debug'));
 }

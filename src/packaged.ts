@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import packageJson from '../package.json' with { type: 'json' };
 
@@ -21,3 +22,6 @@ export const PACKAGED_COPIER = fileURLToPath(new URL('../dist/copy-worker.js', i
 
 /** The file with the default policies that comes with the program. Its path holds here and in `dist/` alike: one folder below. */
 export const PACKAGED_POLICIES = fileURLToPath(new URL('../defaults/policies.json', import.meta.url));
+
+/** Packages of the agent alone leave out the code of the gateway. */
+export const hasGatewayCode = (): boolean => existsSync(PACKAGED_COPIER);

@@ -89,6 +89,14 @@ const agent: RolldownOptions = {
   ],
 };
 
+/** What makes the Debian packages. */
+const debianCommand: RolldownOptions = {
+  input: 'scripts/packages/debian-command.ts',
+  platform: 'node',
+  transform: { target: 'node20' },
+  output: { format: 'esm', dir: 'build/debian-command', cleanDir: true },
+};
+
 /** Adds what every package has beside its code. */
 function packageFiles(readme: string, manifest: object): Plugin {
   return {
@@ -143,4 +151,4 @@ function replacedModules(): Plugin {
   };
 }
 
-export default defineConfig([client, agent]);
+export default defineConfig([client, agent, debianCommand]);

@@ -1,9 +1,8 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync } from 'node:fs';
 import { hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
 import { thisHost } from '../service/host.ts';
-import { AGENT_SERVICE, unitFileOf } from '../service/service.ts';
+import { AGENT_SERVICE, installedUnit } from '../service/service.ts';
 import { stopSignal } from './until-stopped.ts';
 
 interface LogOptions {
@@ -21,7 +20,7 @@ const NO_SERVICE = 4;
  */
 export async function logs({ follow, lines, json }: LogOptions): Promise<void> {
   if (!/^(?:\d+|all)$/.test(lines)) throw new OperatorError(`--lines: "${lines}" is neither a number nor "all"`, 2);
-  if (!existsSync(unitFileOf(AGENT_SERVICE)) || !thisHost().isBooted) {
+  if (installedUnit(AGENT_SERVICE, '') === null || !thisHost().isBooted) {
     throw new OperatorError(
       'no service on this machine: the agent writes its log to standard output, to the terminal or program that started it ' +
         '(in a container: docker logs); LOG_LEVEL and LOG_FORMAT change it',

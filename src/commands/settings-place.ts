@@ -9,10 +9,10 @@ import { thisHost, thisProgram, withSudo } from '../service/host.ts';
 import {
   AGENT_SERVICE,
   GATEWAY_SERVICE,
+  installedUnit,
   type Service,
   serviceEnvironment,
   stateFolderOf,
-  unitFileOf,
 } from '../service/service.ts';
 import { type ServiceState, serviceState } from '../service/service-state.ts';
 import { loadSettings, type Settings } from '../settings/agent-settings.ts';
@@ -85,7 +85,7 @@ const kindOf = (service: Service): string => (service === GATEWAY_SERVICE ? 'gat
 
 /** Whether the service is installed, and the folder has neither data of another such program nor settings that name one. */
 export function isServiceMeant(service: Service, { env, folder, root }: CommandCaller = thisCaller()): boolean {
-  if (!existsSync(root + unitFileOf(service))) return false;
+  if (installedUnit(service, root) === null) return false;
   const isHere = isSetHere(['DATA_DIR', 'SETTINGS_FILE', 'AGENT_HOST', 'AGENT_PORT'], env, folder);
   return !isHere && !hasData(service, folder);
 }

@@ -4,6 +4,8 @@ import { createFolder, writeDurably } from '../lib/files/durable-write.ts';
 import { type Host, withSudo } from './host.ts';
 import {
   configFolderOf,
+  hasPackagedUnit,
+  packagedUnitOf,
   type Service,
   serviceEnvironment,
   settingsFileOf,
@@ -20,20 +22,23 @@ export type Tell = (line: string) => void;
 
 /**
  * Installs or updates a service: its user, settings and unit. Enables it at boot, and starts it unless the authtoken is
- * missing. Without settings that it needs, the service stays disabled. Unchanged files stay untouched.
+ * missing. Without settings that it needs, the service stays disabled. Unchanged files stay untouched. The Debian package
+ * brings its own user and units.
  *
- * @throws {OperatorError} when the unit was edited or a system command fails
+ * @throws {OperatorError} when the unit was edited or belongs to another program, or a system command fails
  */
 export async function installService(service: Service, paths: ProgramPaths, host: Host, tell: Tell): Promise<void> {
   const { name } = service;
   const unit = unitText(service, paths);
+  const isPackaged = hasPackagedUnit(service, paths.cli, host.root);
   for (const file of [unitFileOf(service), socketFileOf(service)]) await requireOwnUnit(file, host);
-  await createUser(service, host);
+  if (!isPackaged) await createUser(service, host);
   await createSettings(service, host, tell);
-  const changed = await writeIfChanged(host, unitFileOf(service), unit);
-  tell(`${unitFileOf(service)}: ${changed ? 'written' : 'up to date'}`);
+  const changed = !isPackaged && (await writeIfChanged(host, unitFileOf(service), unit));
+  if (!isPackaged) tell(`${unitFileOf(service)}: ${changed ? 'written' : 'up to date'}`);
   const { needs } = service;
-  const lacks = needs && !needs.line.test((await readIfAny(host, settingsFileOf(service))) ?? '');
+  const isReady = await canStart(service, host);
+  const lacks = needs && !isReady;
   const socketsChanged = !lacks && (await writeSockets(service, host, tell));
   if (host.isBooted) await host.run('systemctl', 'daemon-reload');
   if (lacks) {
@@ -42,7 +47,7 @@ export async function installService(service: Service, paths: ProgramPaths, host
     return tell(`  ${withSudo()}`);
   }
   await host.run('systemctl', 'enable', '--quiet', name);
-  if (!(await canStart(service, host))) {
+  if (!isReady) {
     tell(`${name} starts at boot, but still needs the authtoken:`);
     tell(`  sudo install -m 600 /dev/stdin ${service.credential?.file}     (paste it, Enter, Ctrl-D)`);
     tell(`  sudo systemctl restart ${name}`);
@@ -75,7 +80,13 @@ async function writeSockets(service: Service, host: Host, tell: Tell): Promise<b
     await rm(`${host.root}${file}`, { force: true });
     return false;
   }
-  const changed = await writeIfChanged(host, file, socketText(service, addresses));
+  const text = socketText(service, addresses);
+  if (text === (await readIfAny(host, packagedUnitOf(socketOf(service.name))))) {
+    const wasThere = (await readIfAny(host, file)) !== null;
+    await rm(`${host.root}${file}`, { force: true });
+    return wasThere;
+  }
+  const changed = await writeIfChanged(host, file, text);
   tell(`${file}: ${changed ? 'written' : 'up to date'}`);
   return changed;
 }
@@ -118,11 +129,10 @@ async function writeIfChanged(host: Host, path: string, text: string): Promise<b
   return true;
 }
 
-/** Whether there is an authtoken, or settings that need none. */
-async function canStart({ credential, ...service }: Service, host: Host): Promise<boolean> {
-  if (credential === null) return true;
-  const file = await stat(`${host.root}${credential.file}`).catch(() => null);
-  if (file !== null && file.size > 0) return true;
-  const settings = (await readIfAny(host, settingsFileOf({ credential, ...service }))) ?? '';
-  return /^\s*(NGROK_AUTHTOKEN|NGROK_AUTHTOKEN_FILE|AGENT_JOIN_CODE)=\S|^\s*AGENT_GATEWAY="?embedded/m.test(settings);
+/** Whether there is an authtoken, or settings that suffice. */
+async function canStart(service: Service, host: Host): Promise<boolean> {
+  const { credential, startsWith } = service;
+  const file = credential && (await stat(`${host.root}${credential.file}`).catch(() => null));
+  if (file && file.size > 0) return true;
+  return startsWith.test((await readIfAny(host, settingsFileOf(service))) ?? '');
 }

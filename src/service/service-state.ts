@@ -1,6 +1,6 @@
 import type { Host } from './host.ts';
 import { readIfAny } from './install.ts';
-import { type Service, unitFileOf } from './service.ts';
+import { installedUnit, type Service } from './service.ts';
 import { isEdited, type ProgramPaths, unitText } from './unit.ts';
 
 export interface ServiceState {
@@ -25,8 +25,8 @@ const PROPERTIES = [
 
 /** Reads the state of a service; does not require root. */
 export async function serviceState(service: Service, paths: ProgramPaths, host: Host): Promise<ServiceState> {
-  const file = unitFileOf(service);
-  const unit = await readIfAny(host, file);
+  const file = installedUnit(service, host.root);
+  const unit = file && (await readIfAny(host, file));
   if (unit === null) return { state: 'not installed', lines: [`${service.name}: not installed`] };
   if (!host.isBooted) {
     return { state: 'stopped', lines: [`${service.name}: installed, but systemd is not running on this machine`] };

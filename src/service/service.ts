@@ -1,5 +1,5 @@
-import { readFileSync } from 'node:fs';
-import { hasErrno } from '../lib/errors.ts';
+import { existsSync, lstatSync, readFileSync } from 'node:fs';
+import { hasErrno, OperatorError } from '../lib/errors.ts';
 import { rootCommand } from '../lib/process/own-command.ts';
 import { AUTHTOKEN_FILE } from '../settings/agent-settings.ts';
 import { STAY_STOPPED } from '../settings/common-settings.ts';
@@ -33,12 +33,14 @@ export interface Service {
   credential: { name: string; file: string } | null;
   /** Files of root that systemd passes to the service as well, if they exist. */
   otherCredentials: readonly { name: string; file: string }[];
-  /** A line that the settings must have before the service can start, and what to do about it. */
-  needs: { line: RegExp; advice: string } | null;
+  /** What to do when the settings lack what a start needs; null: the service is enabled nevertheless. */
+  needs: { advice: string } | null;
   /** What `--purge` deletes for good, besides settings; null: nothing that needs a confirmation. */
   irreplaceable: string | null;
   /** Linux capabilities of the service. */
   capabilities: readonly string[];
+  /** What the settings must say, or the credential must be there, for a start to make sense; as grep -E reads it, too. */
+  startsWith: RegExp;
   /** Initial content of the settings file. */
   settings: string;
 }
@@ -62,6 +64,7 @@ export const AGENT_SERVICE: Service = {
   needs: null,
   irreplaceable: null,
   capabilities: [],
+  startsWith: /^\s*(NGROK_AUTHTOKEN|NGROK_AUTHTOKEN_FILE|AGENT_JOIN_CODE)=\S|^\s*AGENT_GATEWAY="?embedded/m,
   settings: `# Settings of the device-agent service; docs/settings.md lists all settings.
 # systemctl reload device-agent applies LOG_LEVEL, DEFAULT_POLICIES and the API token; a restart applies everything.
 # The authtoken belongs in ${AUTHTOKEN_FILE}, readable only by root.
@@ -89,12 +92,12 @@ export const GATEWAY_SERVICE: Service = {
   otherCredentials: [],
   // Otherwise, it would serve names below localhost, which nobody else can reach.
   needs: {
-    line: /^\s*GATEWAY_DOMAIN=\S/m,
     advice: `set GATEWAY_DOMAIN, GATEWAY_HOST and the ports, or run ${rootCommand('gateway init')}, which does`,
   },
   irreplaceable: "the gateway's accounts, domains and authtokens, its certificate authority and its encryption key",
   // For ports 80, 443 and 53.
   capabilities: ['CAP_NET_BIND_SERVICE'],
+  startsWith: /^\s*GATEWAY_DOMAIN=\S/m,
   settings: `# Settings of the device-agent-gateway service; docs/settings.md lists all settings.
 #GATEWAY_DOMAIN=gateway.example.com
 #GATEWAY_HOST=0.0.0.0
@@ -111,6 +114,41 @@ export const settingsFileOf = (service: Service): string => `${configFolderOf(se
 export const stateFolderOf = ({ name }: Service): string => `/var/lib/${name}`;
 /** The sysusers.d file that declares the service's user. */
 export const userFileOf = ({ name }: Service): string => `/etc/sysusers.d/${name}.conf`;
+
+/** Where the Debian packages have the program. */
+export const PACKAGED_PROGRAM = '/usr/lib/device-agent/dist/cli.js';
+/** The unit of a service, and the one of its sockets, in the Debian package of the same name. */
+export const packagedUnitOf = (unit: string): string => `/usr/lib/systemd/system/${unit}`;
+const isPackaged = ({ name }: Service, root: string) => existsSync(root + packagedUnitOf(`${name}.service`));
+
+/** The unit file of an installed service; null: none. That of the Debian package counts once it is enabled or running. */
+export function installedUnit(service: Service, root: string): string | null {
+  const { name } = service;
+  if (existsSync(root + unitFileOf(service))) return unitFileOf(service);
+  const signs = [`/etc/systemd/system/multi-user.target.wants/${name}.service`, `/run/${name}`];
+  const isUsed = signs.some((path) => lstatSync(root + path, { throwIfNoEntry: false }) !== undefined);
+  return isUsed && isPackaged(service, root) ? packagedUnitOf(`${name}.service`) : null;
+}
+
+/**
+ * Whether the Debian package has the units of a service: then they are never written.
+ *
+ * @param program path of the program that asks
+ * @throws {OperatorError} when this program and the package are not the same
+ */
+export function hasPackagedUnit(service: Service, program: string, root: string): boolean {
+  const { name } = service;
+  const found = isPackaged(service, root);
+  if (found && program !== PACKAGED_PROGRAM) {
+    throw new OperatorError(
+      `the Debian package ${name} has this service: run sudo /usr/bin/device-agent instead of ${program}, ` +
+        `or remove the package first: sudo apt remove ${name}`,
+    );
+  }
+  if (!found && program === PACKAGED_PROGRAM)
+    throw new OperatorError(`the service ${name} is not installed: sudo apt install ${name}`);
+  return found;
+}
 
 /**
  * Builds the environment that the unit gives to the service. Requires root, as it reads the authtoken.

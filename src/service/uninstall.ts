@@ -4,6 +4,8 @@ import type { Host } from './host.ts';
 import { readIfAny, type Tell } from './install.ts';
 import {
   configFolderOf,
+  installedUnit,
+  packagedUnitOf,
   type Service,
   socketFileOf,
   socketOf,
@@ -14,27 +16,29 @@ import {
 import { isEdited } from './unit.ts';
 
 /**
- * Stops and removes a service.
+ * Stops and removes a service. The units of the Debian package stay, disabled.
  *
  * @param purge also deletes settings, authtoken, tunnels and the user
  * @throws {OperatorError} when a system command fails
  */
 export async function uninstallService(service: Service, purge: boolean, host: Host, tell: Tell): Promise<void> {
   const { name } = service;
-  const unit = unitFileOf(service);
-  const text = await readIfAny(host, unit);
-  if (text === null) {
+  const unit = installedUnit(service, host.root);
+  if (unit === null) {
     tell(`${name} is not installed`);
   } else {
     await host.run('systemctl', 'disable', '--quiet', ...(host.isBooted ? ['--now'] : []), name);
-    await removeUnit(`${host.root}${unit}`, text, tell);
+    const isPackaged = unit !== unitFileOf(service);
+    if (!isPackaged) await removeUnit(`${host.root}${unit}`, (await readIfAny(host, unit)) ?? '', tell);
     const sockets = await readIfAny(host, socketFileOf(service));
     if (sockets !== null) {
       if (host.isBooted) await host.run('systemctl', 'stop', socketOf(name));
       await removeUnit(`${host.root}${socketFileOf(service)}`, sockets, tell);
     }
     if (host.isBooted) await host.run('systemctl', 'daemon-reload');
-    tell(`${name} removed`);
+    tell(
+      isPackaged ? `${name} stopped and disabled; to remove the package: sudo apt remove ${name}` : `${name} removed`,
+    );
   }
   await rm(`${host.root}${userFileOf(service)}`, { force: true });
   const kept = [configFolderOf(service), stateFolderOf(service)];
@@ -53,6 +57,8 @@ async function purgeFiles(service: Service, folders: string[], host: Host, tell:
     await rm(`${host.root}${folder}`, { recursive: true, force: true });
   }
   tell('settings and data deleted');
+  // The package needs it again, and deletes it when it is purged.
+  if ((await readIfAny(host, packagedUnitOf(`${service.name}.service`))) !== null) return;
   const users = (await readIfAny(host, '/etc/passwd')) ?? '';
   if (users.split('\n').some((line) => line.startsWith(`${service.name}:`))) await deleteUser(service.name, host, tell);
 }

@@ -13,15 +13,15 @@ let booted = 0;
 let cables = 0;
 
 /**
- * Mounts a writable in-memory overlay over the machine's file system, and starts systemd there.
- * $0: folder, $1: repository, $2: its node_modules, $3: Node.js
+ * Mounts a writable in-memory overlay over a file system, and starts systemd there. Over this machine's, with the program.
+ * $0: folder, $1: repository, $2: its node_modules, $3: Node.js, $4: root of the file system
  */
 const BOOT = `
 set -e
 mount --make-rprivate /
 mount -t tmpfs tmpfs "$0"
 mkdir "$0/upper" "$0/work" "$0/root"
-mount -t overlay overlay -o "lowerdir=/,upperdir=$0/upper,workdir=$0/work" "$0/root"
+mount -t overlay overlay -o "lowerdir=$4,upperdir=$0/upper,workdir=$0/work" "$0/root"
 cd "$0/root"
 mount -t proc proc proc
 mount -t sysfs -o ro sysfs sys
@@ -35,11 +35,14 @@ ln -s pts/ptmx dev/ptmx
 ln -s /proc/self/fd dev/fd
 for name in null zero full random urandom tty; do touch dev/$name; mount --bind /dev/$name dev/$name; done
 ip link set lo up
-mkdir -p home/pi/device-agent/node_modules old
+mkdir -p old
+if [ "$4" = / ]; then
+mkdir -p home/pi/device-agent/node_modules
 cp -r "$1/dist" "$1/defaults" "$1/package.json" home/pi/device-agent
 mount --bind "$2" home/pi/device-agent/node_modules
 rm -f usr/local/bin/node && touch usr/local/bin/node && mount --bind "$3" usr/local/bin/node
 chown -R 1000:1000 home/pi && chmod 700 home/pi
+fi
 printf '[Unit]\\nRequires=systemd-journald.service\\nAfter=systemd-journald.service\\n' > etc/systemd/system/small.target
 rm -rf etc/systemd/system/device-agent* etc/device-agent* var/lib/device-agent*
 pivot_root . old
@@ -71,8 +74,12 @@ export class SystemdMachine {
     private readonly cgroup: string,
   ) {}
 
-  /** Boots a machine; null where this is not supported, for example without root. */
-  static async boot(): Promise<SystemdMachine | null> {
+  /**
+   * Boots a machine; null where this is not supported, for example without root.
+   *
+   * @param root folder with another system, which stays unchanged and lacks the program
+   */
+  static async boot(root = '/'): Promise<SystemdMachine | null> {
     const mount = process.platform === 'linux' && process.geteuid?.() === 0 ? cgroupMount() : null;
     if (mount === null || !existsSync(SYSTEMD)) return null;
     const folder = mkdtempSync(join(tmpdir(), 'systemd-machine-'));
@@ -85,9 +92,8 @@ export class SystemdMachine {
     }
     const enter = `echo $$ > ${cgroup}/cgroup.procs && exec unshare --mount --pid --fork --kill-child --uts --ipc --cgroup --net sh -c "$0" "$@"`;
     const repository = process.cwd();
-    const child = spawn('sh', ['-c', enter, BOOT, folder, repository, realpathSync('node_modules'), process.execPath], {
-      stdio: 'ignore',
-    });
+    const args = [folder, repository, realpathSync('node_modules'), process.execPath, root];
+    const child = spawn('sh', ['-c', enter, BOOT, ...args], { stdio: 'ignore' });
     process.once('exit', () => child.kill('SIGKILL'));
     const machine = await SystemdMachine.#whenBooted(child, folder, cgroup);
     if (machine === null) await SystemdMachine.#remove(child, folder, cgroup);
@@ -116,12 +122,24 @@ export class SystemdMachine {
     }
   }
 
+  /** Connects the machine by a cable to this one. */
+  async connectToHost(address: string, hostAddress: string): Promise<void> {
+    const card = `card${++cables}`;
+    const host = `${card}-${process.pid}`.slice(0, 15);
+    const run = promisify(execFile);
+    await run('ip', ['link', 'add', card, 'netns', String(this.pid), 'type', 'veth', 'peer', 'name', host]);
+    await run('ip', ['address', 'add', hostAddress, 'dev', host]);
+    await run('ip', ['link', 'set', host, 'up']);
+    await this.run('ip', 'address', 'add', address, 'dev', card);
+    await this.run('ip', 'link', 'set', card, 'up');
+  }
+
   /** Runs a command as root. */
   run(...command: string[]): Promise<Outcome> {
     const args = ['-t', String(this.pid), '-m', '-p', '-u', '-i', '-n', '-C', '-r', '-w', '--', ...command];
     return new Promise((resolve) => {
       // Of this process's environment, the machine gets nothing else.
-      execFile('nsenter', args, { timeout: 120_000, env: { PATH: process.env.PATH } }, (error, stdout, stderr) => {
+      execFile('nsenter', args, { timeout: 300_000, env: { PATH: process.env.PATH } }, (error, stdout, stderr) => {
         resolve({ code: error ? Number(error.code ?? -1) : 0, stdout, stderr });
       });
     });

@@ -1,0 +1,52 @@
+import { readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import packageJson from '../../package.json' with { type: 'json' };
+import { addToRepository } from './apt.ts';
+import { buildDebs } from './debian.ts';
+import { ARCHITECTURES, type Architecture } from './debian-files.ts';
+
+const DEBS = 'build/debian';
+
+/**
+ * `deb [amd64|arm64|armhf …]` and `apt FOLDER`, in the checkout. Prints the paths of what it makes.
+ *
+ * @throws Error that says what to do
+ */
+export function runDebianCommand([command, ...args]: readonly string[]): void {
+  if (command === 'deb') deb(args);
+  else if (command === 'apt') apt(args);
+  else throw new Error('usage: npm run packages -- [deb [ARCHITECTURE …] | apt FOLDER --key FILE [DEB …] | check]');
+}
+
+function deb(args: string[]): void {
+  const { values, positionals } = parseArgs({
+    args,
+    allowPositionals: true,
+    options: {
+      folder: { type: 'string', default: DEBS },
+      version: { type: 'string', default: packageJson.version },
+      fast: { type: 'boolean', default: false },
+    },
+  });
+  const all = Object.keys(ARCHITECTURES).filter((name) => name in ARCHITECTURES) as Architecture[];
+  const unknown = positionals.find((name) => !(name in ARCHITECTURES));
+  if (unknown !== undefined) throw new Error(`unknown architecture ${unknown}: choose from ${all.join(', ')}`);
+  const architectures = positionals.length === 0 ? all : all.filter((name) => positionals.includes(name));
+  for (const path of buildDebs({ ...values, draft: false, architectures })) process.stdout.write(`${path}\n`);
+}
+
+function apt(args: string[]): void {
+  const { values, positionals } = parseArgs({
+    args,
+    allowPositionals: true,
+    options: { key: { type: 'string' }, url: { type: 'string' } },
+  });
+  const [folder, ...given] = positionals;
+  if (folder === undefined || values.key === undefined)
+    throw new Error('usage: npm run packages -- apt FOLDER --key FILE [--url URL] [DEB …]');
+  const built = () => readdirSync(DEBS).filter((name) => name.endsWith('.deb'));
+  const debs = given.length > 0 ? given : built().map((name) => join(DEBS, name));
+  addToRepository(folder, debs, values.key, values.url);
+  process.stdout.write(`${folder}\n`);
+}

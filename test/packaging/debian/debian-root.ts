@@ -1,0 +1,35 @@
+import { execFile } from 'node:child_process';
+import { existsSync, mkdirSync, renameSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { firstOf, type Missing, NO_LINUX, NO_ROOT, programMissing } from '../../support/requirements.ts';
+
+const run = promisify(execFile);
+const CACHE = 'node_modules/.cache/debian-roots';
+
+export const NO_DEBIAN_ROOT: Missing = firstOf(
+  NO_LINUX,
+  NO_ROOT,
+  ...['mmdebstrap', 'apt-ftparchive', 'gpg'].map((program) => programMissing(program, '--version')),
+);
+
+/**
+ * The file system of a small Debian. It is made once, with Debian's packages of that day; delete the folder to renew it.
+ *
+ * @param include packages besides the essential ones
+ * @returns its folder, which must stay unchanged
+ */
+export async function debianRoot(suite: string, architecture: string, include: readonly string[]): Promise<string> {
+  const folder = join(process.cwd(), CACHE, `${suite}-${architecture}`);
+  if (existsSync(folder)) return folder;
+  mkdirSync(CACHE, { recursive: true });
+  const work = `${folder}.${process.pid}`;
+  const args = ['--variant=minbase', `--architectures=${architecture}`, `--include=${include.join(',')}`];
+  try {
+    await run('mmdebstrap', [...args, suite, work, 'http://deb.debian.org/debian']);
+    renameSync(work, folder);
+  } finally {
+    rmSync(work, { recursive: true, force: true });
+  }
+  return folder;
+}

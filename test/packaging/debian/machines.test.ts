@@ -1,0 +1,154 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import publication from '../../../packaging/publication.json' with { type: 'json' };
+import { unless } from '../../support/requirements.ts';
+import { SystemdMachine } from '../../support/systemd-machine.ts';
+import { sharedFolder } from '../../support/temporary-folder.ts';
+import { until } from '../../support/until.ts';
+import { buildPackages, makeKey, publish, serve } from './apt-repository.ts';
+import { debianRoot, NO_DEBIAN_ROOT } from './debian-root.ts';
+
+const INCLUDE = ['systemd', 'systemd-sysv', 'dbus', 'curl', 'ca-certificates', 'iproute2', 'procps'];
+const [OLD, NEW] = ['0.0.9', '0.0.10'];
+const NODE = '/usr/lib/device-agent/bin/node';
+const SETTINGS = '/etc/device-agent/settings.env';
+
+/** The commands of docs/raspberry-pi.md that install the package, in order. */
+function commandsInDocs(url: string): string[] {
+  const page = readFileSync('docs/raspberry-pi.md', 'utf8');
+  const [, block = ''] = /```sh\n(curl [^`]*device-agent\.sources[^`]*)```/.exec(page) ?? [];
+  return block
+    .trim()
+    .split('\n')
+    .map((line) => line.replaceAll(publication.apt.url, url));
+}
+
+const NAMES = ['connect.gateway', 'api.gateway', 'agent-device.sitea', 'camera.sitea'];
+
+describe.each([
+  ['trixie', 1],
+  ['bookworm', 2],
+] as const)('the packages in a Debian %s', { timeout: 900_000, ...unless(NO_DEBIAN_ROOT) }, (suite, number) => {
+  const debs = sharedFolder();
+  const repository = sharedFolder();
+  const [address, hostAddress] = [`10.78.${number}.2`, `10.78.${number}.1`];
+  let machine: SystemdMachine;
+  let server: Awaited<ReturnType<typeof serve>>;
+  let key = '';
+
+  const run = async (command: string) => {
+    const { code, stdout, stderr } = await machine.run('sh', '-c', command);
+    expect([code, code === 0 ? '' : stderr], command).toEqual([0, '']);
+    return stdout;
+  };
+  const isActive = async (unit: string) => (await machine.property(unit, 'ActiveState')) === 'active';
+  const files = async () =>
+    (
+      await run(
+        "find / -xdev -path /tmp -prune -o -path /proc -prune -o -path /old -prune -o -name '*device-agent*' -print",
+      )
+    )
+      .split('\n')
+      .filter((path) => path && !/^\/(var\/lib\/apt|var\/cache\/apt|etc\/apt)\//.test(path));
+  const offer = (version: string) => {
+    buildPackages('amd64', version, debs);
+    const built = readdirSync(debs).filter((name) => name.includes(`_${version}_`));
+    publish(
+      repository,
+      key,
+      server.url,
+      built.map((name) => join(debs, name)),
+    );
+  };
+  const viaTunnel = () =>
+    run(
+      'curl -sS --fail --retry 20 --retry-delay 1 --retry-all-errors --cacert /etc/device-agent/gateway-ca.pem https://camera.sitea.example.com/',
+    );
+
+  beforeAll(async () => {
+    const root = await debianRoot(suite, 'amd64', INCLUDE);
+    key = makeKey();
+    const booted = await SystemdMachine.boot(root);
+    if (booted === null) throw new Error('the machine does not boot');
+    machine = booted;
+    await machine.connectToHost(`${address}/30`, `${hostAddress}/30`);
+    server = await serve(repository, hostAddress);
+    await run('hostname device; rm -f /etc/resolv.conf /etc/apt/sources.list; rm -rf /etc/apt/sources.list.d/*');
+    await machine.write(
+      '/etc/hosts',
+      `127.0.0.1 localhost device ${NAMES.map((name) => `${name}.example.com`).join(' ')}\n`,
+    );
+    await machine.write('/usr/local/bin/sudo', '#!/bin/sh\nexec "$@"\n');
+    await run('chmod +x /usr/local/bin/sudo');
+  }, 900_000);
+  afterAll(async () => {
+    server?.close();
+    await machine?.end();
+  });
+
+  it('are installed by the commands of the docs, upgraded, removed and purged', async () => {
+    offer(OLD);
+    const began = performance.now();
+    for (const command of commandsInDocs(server.url)) await run(command);
+    process.stdout.write(`  measured: ${suite}: installed in ${((performance.now() - began) / 1000).toFixed(1)} s\n`);
+    expect(await run('device-agent --help')).toContain('Usage: device-agent');
+    // Nothing to do yet.
+    expect((await machine.run('systemctl', 'is-enabled', 'device-agent')).stdout.trim()).toBe('disabled');
+    expect(await isActive('device-agent')).toBe(false);
+    expect(await run(`stat -c '%a %U %G' /etc/device-agent ${SETTINGS}`)).toBe(
+      '750 root device-agent\n640 root device-agent\n',
+    );
+    expect((await machine.run('device-agent', 'service', 'status')).stdout).toBe('device-agent: not installed\n');
+
+    await run('apt-get install --yes device-agent-gateway');
+    expect(await isActive('device-agent-gateway')).toBe(false);
+    await run('device-agent gateway init --domain gateway.example.com --no-acme');
+    expect(await machine.property('device-agent-gateway', 'FragmentPath')).toMatch(
+      /^(\/usr)?\/lib\/systemd\/system\/device-agent-gateway\.service$/,
+    );
+    const [code = ''] = /join-[\w-]+/.exec(await run("device-agent gateway invite --site '*.sitea.example.com'")) ?? [];
+    expect(await run(`echo ${code} | device-agent join -`)).toContain('online: https://agent-device.sitea.example.com');
+    await run(
+      `systemd-run --quiet ${NODE} -e "require('http').createServer((req, res) => res.end('picture')).listen(8001)"`,
+    );
+    await run('device-agent http 8001 --domain camera');
+    expect(await viaTunnel()).toBe('picture');
+
+    await run(`echo LOG_LEVEL=debug >> ${SETTINGS}`);
+    const settings = await run(`cat ${SETTINGS} /etc/device-agent-gateway/settings.env`);
+    const tunnels = await run('cat /var/lib/device-agent/tunnels.json');
+    const processes = () =>
+      Promise.all(['device-agent', 'device-agent-gateway'].map((name) => machine.property(name, 'MainPID')));
+    const before = await processes();
+    offer(NEW);
+    await run('apt-get update && DEBIAN_FRONTEND=noninteractive apt-get upgrade --yes');
+    expect(await run('dpkg-query -W device-agent device-agent-gateway | cut -f 2')).toBe(`${NEW}\n${NEW}\n`);
+    expect(await viaTunnel()).toBe('picture');
+    const after = await processes();
+    expect(after.filter((pid) => pid === '0' || before.includes(pid))).toEqual([]);
+    expect(await run(`cat ${SETTINGS} /etc/device-agent-gateway/settings.env`)).toBe(settings);
+    expect(await run('cat /var/lib/device-agent/tunnels.json')).toBe(tunnels);
+
+    // A service that somebody has stopped stays stopped.
+    await run('systemctl stop device-agent && apt-get install --yes --reinstall --download-only device-agent');
+    await run('dpkg -i /var/cache/apt/archives/device-agent_*.deb');
+    expect(await isActive('device-agent')).toBe(false);
+
+    await run('apt-get remove --yes device-agent device-agent-gateway');
+    expect(await isActive('device-agent-gateway')).toBe(false);
+    expect((await machine.run('pgrep', '-f', 'dist/cli.js')).stdout).toBe('');
+    expect(
+      await run('ls /var/lib/device-agent/tunnels.json /var/lib/device-agent-gateway/gateway/gateway.db'),
+    ).toBeTruthy();
+
+    // They go on where they were.
+    await run('apt-get install --yes device-agent device-agent-gateway');
+    expect(await viaTunnel()).toBe('picture');
+
+    await run('apt-get purge --yes device-agent device-agent-gateway');
+    expect(await files()).toEqual([]);
+    expect((await machine.run('getent', 'passwd', 'device-agent', 'device-agent-gateway')).stdout).toBe('');
+    await until(async () => !(await isActive('device-agent')), 'the service is gone');
+  });
+});
