@@ -9,7 +9,7 @@ const ROOT = new URL('..', import.meta.url);
 const read = (path) => readFileSync(new URL(path, ROOT), 'utf8');
 
 const { version } = JSON.parse(read('package.json'));
-const { homepage, image, repository } = JSON.parse(read('packaging/publication.json'));
+const { apt, homepage, image, repository } = JSON.parse(read('packaging/publication.json'));
 
 /**
  * What each manifest says: the text before a value, and the value, which ends before the next quote or white space.
@@ -24,6 +24,7 @@ const MANIFESTS = [
       [/^ {4}"url": "/m, `git+${repository}.git`],
     ],
   ],
+  ['docs/raspberry-pi.md', [[/^curl -fsS (?=https:)/m, `${apt.url}/device-agent.sources`]]],
   [
     'packaging/helm/device-agent/Chart.yaml',
     [

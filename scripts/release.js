@@ -71,6 +71,7 @@ function release(tag, { isRehearsal, isCheck }) {
   run('npm', 'run', 'packages');
   for (const path of NPM_PACKAGES)
     run('npm', 'pack', resolve(path), '--ignore-scripts', '--silent', '--pack-destination', folder);
+  check(() => run('npm', 'run', 'packages', '--', 'deb', '--folder', folder));
   copyFileSync('dist/sbom.cdx.json', join(folder, 'sbom.cdx.json'));
   writeFileSync(join(folder, 'release-notes.md'), notes);
   // What the Dockerfile needs to know of the release.

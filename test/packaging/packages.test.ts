@@ -149,3 +149,11 @@ describe('the agent to embed', () => {
     expect(stdout).toMatch(/^OperatorError ngrok's cloud requires the package @ngrok\/ngrok, .*: install it, or /);
   });
 });
+
+it('npm would publish all three packages as they are, from the tarballs of a release', async () => {
+  const folder = temporaryFolder();
+  const sources = ['.', 'build/packages/management', 'build/packages/agent'].map((path) => resolve(path));
+  await run('npm', ['pack', ...sources, '--ignore-scripts', '--pack-destination', folder]);
+  const { stdout } = await run(process.execPath, ['scripts/publish-npm.js', folder, '--dry-run']);
+  for (const name of ['device-agent', CLIENT_PACKAGE, AGENT_PACKAGE]) expect(stdout).toContain(`+ ${name}@`);
+});
