@@ -66,7 +66,7 @@ describe.each([
       ${commandsInDocs(server.url).join('\n')}
       export ${settings.map(([name, value]) => `${name}='${value}'`).join(' ')}
       for connector in native sdk; do
-        AGENT_CONNECTOR=$connector ${tunnel} $connector-${architecture}.example.com &
+        AGENT_CONNECTOR=$connector ${tunnel} $connector-${architecture}.localhost &
         read -r line
         kill $!
         wait $! || true
