@@ -148,8 +148,8 @@ function stageAgentOnly(root: string, architecture: Architecture, draft: boolean
   write(root, `${documents}/sbom.cdx.json.gz`, gzip(readFileSync('dist/sbom.cdx.json', 'utf8')));
 }
 
-/** lintian expects Debian's own Node.js. */
-const OVERRIDES = ['wrong-path-for-interpreter', 'missing-dep-for-interpreter']
+/** lintian expects Debian's own Node.js; the official binary has its libraries inside. */
+const OVERRIDES = ['wrong-path-for-interpreter', 'missing-dep-for-interpreter', 'embedded-library', 'hardening-no-pie']
   .map((tag) => `device-agent: ${tag} *\n`)
   .join('');
 

@@ -1,18 +1,34 @@
 import { execFileSync } from 'node:child_process';
-import { createReadStream, existsSync } from 'node:fs';
+import { createReadStream, existsSync, readFileSync, rmSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
-import { sharedFolder } from '../../support/temporary-folder.ts';
+import publication from '../../../packaging/publication.json' with { type: 'json' };
+import { makeFolder } from '../../support/temporary-folder.ts';
 
-/** Makes an OpenPGP key for a test, as the owner of a repository has one. Returns the file with the secret key. */
-export function makeKey(): string {
-  const folder = sharedFolder();
-  const gpg = (...args: string[]) => execFileSync('gpg', ['--homedir', folder, '--batch', '--quiet', ...args]);
+/** The commands of docs/raspberry-pi.md that install the package, in order, with another address of the repository. */
+export function commandsInDocs(url: string): string[] {
+  const page = readFileSync('docs/raspberry-pi.md', 'utf8');
+  const [, block = ''] = /```sh\n(curl [^`]*device-agent\.sources[^`]*)```/.exec(page) ?? [];
+  return block
+    .trim()
+    .split('\n')
+    .map((line) => line.replaceAll(publication.apt.url, url));
+}
+
+/**
+ * Makes an OpenPGP key, as the owner of a repository has one.
+ *
+ * @param folder for its file, which has the secret key
+ */
+export function makeKey(folder: string): string {
+  const home = makeFolder();
+  const gpg = (...args: string[]) => execFileSync('gpg', ['--homedir', home, '--batch', '--quiet', ...args]);
   gpg('--passphrase', '', '--quick-generate-key', 'Test <test@example.com>', 'ed25519', 'sign', 'never');
   const file = join(folder, 'secret.asc');
   gpg('--armor', '--output', file, '--export-secret-keys');
-  execFileSync('gpgconf', ['--homedir', folder, '--kill', 'all']);
+  execFileSync('gpgconf', ['--homedir', home, '--kill', 'all']);
+  rmSync(home, { recursive: true });
   return file;
 }
 

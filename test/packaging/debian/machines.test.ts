@@ -1,28 +1,19 @@
-import { readdirSync, readFileSync } from 'node:fs';
+import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import publication from '../../../packaging/publication.json' with { type: 'json' };
+import { AGENT_SERVICE } from '../../../src/service/service.ts';
+import { unitText, userText } from '../../../src/service/unit.ts';
 import { unless } from '../../support/requirements.ts';
 import { SystemdMachine } from '../../support/systemd-machine.ts';
 import { sharedFolder } from '../../support/temporary-folder.ts';
 import { until } from '../../support/until.ts';
-import { buildPackages, makeKey, publish, serve } from './apt-repository.ts';
+import { buildPackages, commandsInDocs, makeKey, publish, serve } from './apt-repository.ts';
 import { debianRoot, NO_DEBIAN_ROOT } from './debian-root.ts';
 
 const INCLUDE = ['systemd', 'systemd-sysv', 'dbus', 'curl', 'ca-certificates', 'iproute2', 'procps'];
 const [OLD, NEW] = ['0.0.9', '0.0.10'];
 const NODE = '/usr/lib/device-agent/bin/node';
 const SETTINGS = '/etc/device-agent/settings.env';
-
-/** The commands of docs/raspberry-pi.md that install the package, in order. */
-function commandsInDocs(url: string): string[] {
-  const page = readFileSync('docs/raspberry-pi.md', 'utf8');
-  const [, block = ''] = /```sh\n(curl [^`]*device-agent\.sources[^`]*)```/.exec(page) ?? [];
-  return block
-    .trim()
-    .split('\n')
-    .map((line) => line.replaceAll(publication.apt.url, url));
-}
 
 const NAMES = ['connect.gateway', 'api.gateway', 'agent-device.sitea', 'camera.sitea'];
 
@@ -32,6 +23,7 @@ describe.each([
 ] as const)('the packages in a Debian %s', { timeout: 900_000, ...unless(NO_DEBIAN_ROOT) }, (suite, number) => {
   const debs = sharedFolder();
   const repository = sharedFolder();
+  const keys = sharedFolder();
   const [address, hostAddress] = [`10.78.${number}.2`, `10.78.${number}.1`];
   let machine: SystemdMachine;
   let server: Awaited<ReturnType<typeof serve>>;
@@ -68,7 +60,7 @@ describe.each([
 
   beforeAll(async () => {
     const root = await debianRoot(suite, 'amd64', INCLUDE);
-    key = makeKey();
+    key = makeKey(keys);
     const booted = await SystemdMachine.boot(root);
     if (booted === null) throw new Error('the machine does not boot');
     machine = booted;
@@ -81,6 +73,7 @@ describe.each([
     );
     await machine.write('/usr/local/bin/sudo', '#!/bin/sh\nexec "$@"\n');
     await run('chmod +x /usr/local/bin/sudo');
+    offer(OLD);
   }, 900_000);
   afterAll(async () => {
     server?.close();
@@ -88,7 +81,6 @@ describe.each([
   });
 
   it('are installed by the commands of the docs, upgraded, removed and purged', async () => {
-    offer(OLD);
     const began = performance.now();
     for (const command of commandsInDocs(server.url)) await run(command);
     process.stdout.write(`  measured: ${suite}: installed in ${((performance.now() - began) / 1000).toFixed(1)} s\n`);
@@ -150,5 +142,42 @@ describe.each([
     expect(await files()).toEqual([]);
     expect((await machine.run('getent', 'passwd', 'device-agent', 'device-agent-gateway')).stdout).toBe('');
     await until(async () => !(await isActive('device-agent')), 'the service is gone');
+  });
+
+  it('replace the unit of another installation, whose commands then say what to do', async () => {
+    const other = { node: '/usr/bin/node', cli: '/usr/local/lib/node_modules/device-agent/dist/cli.js' };
+    const unit = '/etc/systemd/system/device-agent.service';
+    await machine.write(unit, unitText(AGENT_SERVICE, other));
+    await machine.write('/etc/sysusers.d/device-agent.conf', userText(AGENT_SERVICE));
+    await machine.write(SETTINGS, 'NGROK_SERVER_ADDR=127.0.0.1:9\n');
+    await machine.write('/etc/device-agent/authtoken', 'an-authtoken\n');
+    await run('systemctl daemon-reload && systemctl enable --quiet device-agent');
+    for (const command of commandsInDocs(server.url)) await run(command);
+    expect(await machine.property('device-agent', 'FragmentPath')).toMatch(/^(\/usr)?\/lib\/systemd/);
+    expect(await isActive('device-agent')).toBe(true);
+    expect(await run('systemctl is-enabled device-agent')).toBe('enabled\n');
+    expect(await run(`cat ${SETTINGS}`)).toBe('NGROK_SERVER_ADDR=127.0.0.1:9\n');
+    expect(await run('device-agent service install')).toBe('device-agent is running and starts at boot\n');
+    expect(await run('device-agent service status')).toMatch(
+      /^ {2}unit: \/usr\/lib\/systemd\/system\/device-agent.service$/m,
+    );
+
+    await run('cp -r /usr/lib/device-agent /opt/other');
+    const foreign = await machine.run(NODE, '/opt/other/dist/cli.js', 'service', 'install');
+    expect([foreign.code, foreign.stderr]).toEqual([
+      1,
+      'device-agent: the Debian package device-agent has this service: run sudo /usr/bin/device-agent instead of ' +
+        '/opt/other/dist/cli.js, or remove the package first: sudo apt remove device-agent\n',
+    ]);
+
+    expect(await run('device-agent service uninstall')).toContain('sudo apt remove device-agent\n');
+    expect(await isActive('device-agent')).toBe(false);
+    // What somebody has edited, they move themselves.
+    await machine.write(unit, `${unitText(AGENT_SERVICE, other)}# edited\n`);
+    await run(`apt-get purge --yes device-agent; rm -r /opt/other; rm -f ${SETTINGS}`);
+    await run('apt-get install --yes device-agent');
+    expect(await run(`tail -n 1 ${unit}`)).toBe('# edited\n');
+    await run(`apt-get purge --yes device-agent; rm ${unit}; systemctl daemon-reload`);
+    expect(await files()).toEqual([]);
   });
 });
