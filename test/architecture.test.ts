@@ -8,7 +8,7 @@ const EDGE = 'gateway/edge';
  */
 const ARROWS: Record<string, string[]> = {
   '.': ['commands'],
-  commands: ['agent/*', 'gateway/*', 'management', 'doctor/*', 'doctor', 'service', 'settings', '.'],
+  commands: ['agent/*', 'gateway/*', 'management', 'doctor/*', 'doctor', 'service', 'update', 'settings', '.'],
   'doctor/gateway': [
     'doctor',
     `${EDGE}/relays`,
@@ -19,6 +19,7 @@ const ARROWS: Record<string, string[]> = {
     'settings',
   ],
   doctor: ['agent/*', 'management', 'traffic-policy', 'service', 'settings', '.'],
+  update: ['agent', 'agent/tunnels', 'service', 'settings'],
   service: ['settings'],
   agent: ['agent/*', 'settings', '.'],
   'agent/api': [
