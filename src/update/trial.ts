@@ -90,20 +90,18 @@ async function tryVersion(trial: Trial, machine: TrialMachine, records: UpdateRe
     if (attempts > MAX_ATTEMPTS) return `it was interrupted ${MAX_ATTEMPTS} times`;
     tell(`trying version ${to}${attempts > 1 ? ` again, after an interruption (attempt ${attempts})` : ''}`);
     await agent.stop();
-    try {
-      await data.keep();
-      await machine.switchTo(to);
-    } finally {
-      await agent.start();
-    }
+    await data.keep();
+    await machine.switchTo(to);
+    await agent.start();
     const problem = await untilItWorks(machine, to, before, attempts > 1 ? BOOT_WINDOW_MS : WINDOW_MS);
     if (problem !== null) return problem;
+    // First: without its trial, an update could not end otherwise any more.
+    const history = await records.history();
+    await records.keepHistory({ ...history, last: outcome('confirmed', { from, to, reason: null }) });
     await records.keepTrial({ ...trial, state: 'probation', attempts, since: await machine.moment() });
   } catch (error) {
     return messageOf(error);
   }
-  const history = await records.history();
-  await records.keepHistory({ ...history, last: outcome('confirmed', { from, to, reason: null }) });
   tell(`version ${to} confirmed: online, with all ${before.tunnels.length} tunnels that were online before`);
   return null;
 }

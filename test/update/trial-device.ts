@@ -208,7 +208,10 @@ export class TrialDevice {
         after: () => () => {},
         random: () => 0.5,
       },
-      tell: (line) => this.told.push(line),
+      tell: (line) => {
+        // A process that was killed says nothing.
+        if (this.disk.operationsLeft >= 0) this.told.push(line);
+      },
     };
   }
 }
