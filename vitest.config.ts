@@ -48,7 +48,7 @@ const PAGES = ['test/web/*.test.ts'];
 /** What needs more of the machine than Node.js, or minutes: faults, a booted systemd, the packages. */
 const MACHINE = [
   ...below(['faults', 'image', 'packaging']),
-  'test/service/{join-machine,machine,three-commands}.test.ts',
+  'test/service/{join-machine,machine,three-commands,update-machine}.test.ts',
   'test/gateway/{agents-come-back,shared-database,cluster/{compose,cut-off,leases,nodes,two-sessions}}.test.ts',
   'test/gateway/cluster/histories/*.test.ts',
   'test/gateway/store/shared/slow-link.test.ts',

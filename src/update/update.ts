@@ -14,12 +14,12 @@ import { AgentService, thisMoment } from './agent-service.ts';
 import { DataCopy } from './data-copy.ts';
 import { type Installation, installationAt, type Place, placeOf } from './installation.ts';
 import { type Channel, fileFor, KeySet, openRelease, type Release, ReleaseRejected } from './release.ts';
+import { newestKeys, requireNewest, whySettled, withRelease } from './release-choice.ts';
 import { download, openSource, type ReleaseSource, readManifest } from './release-source.ts';
 import { continueTrial } from './trial.ts';
 import { CRASHES, installUpdateUnits, UPDATE_FOLDER, UPDATE_UNIT, WATCHER } from './units.ts';
 import { diskFiles } from './update-files.ts';
-import { type History, type Outcome, type Trial, UpdateRecords } from './update-records.ts';
-import { compareVersions } from './version-order.ts';
+import { type Outcome, type Trial, UpdateRecords } from './update-records.ts';
 
 /** What a person, or the setting AGENT_UPDATE, asks for. */
 export interface Wanted {
@@ -75,11 +75,16 @@ export class Updater {
   async find({ channel, to, from, automatic, proxies }: Wanted): Promise<Available> {
     await createFolder(UPDATE_FOLDER, 0o700);
     const history = await this.#records.history();
-    const trusted = await trustedKeys(history);
+    const trusted = newestKeys(await givenKeys(), history);
+    if (trusted.keys.length === 0) {
+      throw new OperatorError(
+        `no update keys: this build trusts no publisher of releases; put the keys of yours in ${KEY_FILE} (docs/updates.md)`,
+      );
+    }
     const source = openSource(from ?? dirname(publication.updates.manifestUrl), proxies);
     const name = to === null ? NAMES[channel] : `manifest-${to}.json`;
     const release = openRelease(await readManifest(source, name), trusted, `${name} of ${source.shown}`);
-    if (to === null) requireNewest(release, channel, history);
+    if (to === null) requireNewest(release, channel, history, Date.now());
     else if (release.version !== to) {
       throw new ReleaseRejected(
         `release rejected: ${name} of ${source.shown} is the one of version ${release.version}`,
@@ -213,16 +218,6 @@ const installationIn = (place: Place, host: Host): Installation => installationA
 const dataCopy = (host: Host): DataCopy =>
   new DataCopy(stateFolderOf(AGENT_SERVICE), join(UPDATE_FOLDER, 'data-before.tar'), diskFiles, host.run);
 
-/** @throws {OperatorError} when there are no keys */
-async function trustedKeys({ keys }: History): Promise<KeySet> {
-  const given = await givenKeys();
-  const trusted = keys !== null && keys.number > given.number ? keys : given;
-  if (trusted.keys.length > 0) return trusted;
-  throw new OperatorError(
-    `no update keys: this build trusts no publisher of releases; put the keys of yours in ${KEY_FILE} (docs/updates.md)`,
-  );
-}
-
 async function givenKeys(): Promise<KeySet> {
   const { keySet: number, publicKeys: keys } = publication.updates;
   try {
@@ -231,56 +226,6 @@ async function givenKeys(): Promise<KeySet> {
     if (hasErrno(error, 'ENOENT')) return { number, keys };
     throw new OperatorError(`cannot read ${KEY_FILE}: ${messageOf(error)}; docs/updates.md has its format`);
   }
-}
-
-/** Refuses manifests that are no longer the newest ones: a mirror could hide newer versions behind them. */
-function requireNewest(release: Release, channel: Channel, { seen }: History): void {
-  const { version, released, expires } = release;
-  if (release.channel !== channel) {
-    throw new ReleaseRejected(
-      `release rejected: the channel ${channel} has a release of the channel ${release.channel}`,
-    );
-  }
-  const known = seen[channel];
-  const order = known === undefined ? 1 : compareVersions(version, known.version);
-  if (known !== undefined && (order < 0 || (order === 0 && released < known.released))) {
-    throw new ReleaseRejected(
-      `release rejected: the source has version ${version} of ${released}, but ${known.version} of ${known.released} was seen before; use another source`,
-    );
-  }
-  // A clock that is behind must not make an old manifest valid.
-  const now = Math.max(Date.now(), known === undefined ? 0 : Date.parse(known.released));
-  if (Date.parse(expires) > now) return;
-  throw new ReleaseRejected(
-    `release rejected: its manifest expired at ${expires}, and may hide newer versions; check this device's clock (${new Date(now).toISOString()}), or use another source`,
-  );
-}
-
-function withRelease(history: History, release: Release, trusted: KeySet): History {
-  const { version, released, channel, keys } = release;
-  const known = history.seen[channel];
-  const isNewer = known === undefined || compareVersions(version, known.version) > 0 || released > known.released;
-  return {
-    ...history,
-    ...(isNewer && { seen: { ...history.seen, [channel]: { version, released } } }),
-    ...(keys.number > trusted.number && keys.keys.length > 0 && { keys }),
-  };
-}
-
-function whySettled(
-  { installed, release, to, automatic }: Pick<Available, 'installed' | 'release'> & Pick<Wanted, 'to' | 'automatic'>,
-  { rejected }: History,
-): string | null {
-  const { version, security } = release;
-  if (version === installed) return `version ${installed} is installed`;
-  if (to !== null) return null;
-  if (compareVersions(version, installed) < 0) return `version ${installed} is installed, and newer than ${version}`;
-  if (automatic === 'security' && (security === null || compareVersions(installed, security) >= 0)) {
-    return `version ${version} has no security fix for ${installed}`;
-  }
-  const before = rejected.find((each) => each.version === version);
-  if (before === undefined) return null;
-  return `version ${version} was given up on this device: ${before.reason}; to try it again: ${rootCommand(`update --to ${version}`)}`;
 }
 
 /** A socket without a file, which the kernel closes with the process. */
