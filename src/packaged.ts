@@ -1,8 +1,12 @@
 import { fileURLToPath } from 'node:url';
 import packageJson from '../package.json' with { type: 'json' };
+import publication from '../packaging/publication.json' with { type: 'json' };
 
 /** The program's version, as package.json has it; the build puts it in. */
 export const VERSION: string = packageJson.version;
+
+/** Where releases are published, and the keys that sign them; the build puts both in. */
+export const PUBLISHED_UPDATES: { manifestUrl: string; keySet: number; publicKeys: string[] } = publication.updates;
 
 /** The folder with the built pages. Its path holds here and in `dist/` alike: one folder below. */
 export const PACKAGED_PAGES = fileURLToPath(new URL('../dist/web', import.meta.url));

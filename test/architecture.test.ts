@@ -19,7 +19,7 @@ const ARROWS: Record<string, string[]> = {
     'settings',
   ],
   doctor: ['agent/*', 'management', 'traffic-policy', 'service', 'settings', '.'],
-  update: ['agent', 'agent/tunnels', 'service', 'settings'],
+  update: ['agent', 'agent/tunnels', 'service', 'settings', '.'],
   service: ['settings'],
   agent: ['agent/*', 'settings', '.'],
   'agent/api': [

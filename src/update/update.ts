@@ -1,12 +1,12 @@
 import { mkdir, readdir, readFile, rm, statfs } from 'node:fs/promises';
 import { createServer, type Server } from 'node:net';
 import { dirname, join } from 'node:path';
-import publication from '../../packaging/publication.json' with { type: 'json' };
 import { hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
 import { createFolder } from '../lib/files/durable-write.ts';
 import type { ProxyRules } from '../lib/network/proxy-rules.ts';
 import { rootCommand } from '../lib/process/own-command.ts';
 import { systemClock } from '../lib/time/clock.ts';
+import { PUBLISHED_UPDATES } from '../packaged.ts';
 import type { Host } from '../service/host.ts';
 import { AGENT_SERVICE, stateFolderOf, unitFileOf } from '../service/service.ts';
 import type { ProgramPaths } from '../service/unit.ts';
@@ -81,7 +81,7 @@ export class Updater {
         `no update keys: this build trusts no publisher of releases; put the keys of yours in ${KEY_FILE} (docs/updates.md)`,
       );
     }
-    const source = openSource(from ?? dirname(publication.updates.manifestUrl), proxies);
+    const source = openSource(from ?? dirname(PUBLISHED_UPDATES.manifestUrl), proxies);
     const name = to === null ? NAMES[channel] : `manifest-${to}.json`;
     const release = openRelease(await readManifest(source, name), trusted, `${name} of ${source.shown}`);
     if (to === null) requireNewest(release, channel, history, Date.now());
@@ -114,6 +114,8 @@ export class Updater {
       await removeOthers(DOWNLOADS, file.name);
       tell(`fetching version ${release.version} (${(file.size / 1e6).toFixed(1)} MB) from ${source.shown}`);
       await download(source, file, archive);
+      // A further update confirms the one before it: staging removes what that would go back to.
+      await this.#records.endTrial();
       await this.#installation.stage(release.version, archive);
       await rm(archive);
       const before = await this.#agent.before();
@@ -170,8 +172,6 @@ export class Updater {
     if (trial !== null && trial.state !== 'probation') {
       throw new OperatorError(`update to ${trial.to} under way (${trial.state}); see: journalctl -u ${UPDATE_UNIT}`);
     }
-    // A further update confirms the one before it.
-    if (trial !== null) await this.#records.endTrial();
     const problem = await this.#installation.cannotReturn();
     if (problem !== null) throw new OperatorError(`update refused, as it could not go back: ${problem}`);
   }
@@ -219,7 +219,7 @@ const dataCopy = (host: Host): DataCopy =>
   new DataCopy(stateFolderOf(AGENT_SERVICE), join(UPDATE_FOLDER, 'data-before.tar'), diskFiles, host.run);
 
 async function givenKeys(): Promise<KeySet> {
-  const { keySet: number, publicKeys: keys } = publication.updates;
+  const { keySet: number, publicKeys: keys } = PUBLISHED_UPDATES;
   try {
     return KeySet.parse(JSON.parse(await readFile(KEY_FILE, 'utf8')));
   } catch (error) {
