@@ -8,9 +8,10 @@ const EDGE = 'gateway/edge';
  */
 const ARROWS: Record<string, string[]> = {
   '.': ['commands'],
-  commands: ['agent/*', 'gateway/*', 'management', 'doctor/*', 'doctor', 'service', 'settings', '.'],
+  commands: ['agent/*', 'gateway/*', 'management', 'doctor/*', 'doctor', 'service', 'update', 'settings', '.'],
   'doctor/gateway': ['doctor', 'gateway/endpoints', 'gateway/offline', 'management', 'service', 'settings'],
   doctor: ['agent/*', 'management', 'traffic-policy', 'service', 'settings', '.'],
+  update: ['agent', 'agent/offline', 'service', 'settings', '.'],
   service: ['settings'],
   agent: ['agent/*', 'traffic-policy', 'settings', '.'],
   'agent/api': [

@@ -22,6 +22,7 @@ import { AGENT_SERVICE, configFolderOf, settingsFileOf } from '../service/servic
 import { AUTHTOKEN_FILE } from '../settings/agent-settings.ts';
 import { loadJoinSettings } from '../settings/first-start-settings.ts';
 import { ENROLMENT_FILE } from '../settings/setting-sources.ts';
+import { installUpdateUnits } from '../update/units.ts';
 import { jsonText, note, print } from './output.ts';
 import { requireApiPort, run } from './run.ts';
 import { STANDARD_INPUT, secretFromInput } from './secret-input.ts';
@@ -62,6 +63,7 @@ export async function join(given: string | null, options: JoinOptions): Promise<
   // A running service would keep its old settings.
   if (await isActive(host)) await host.run('systemctl', 'stop', AGENT_SERVICE.name);
   await installService(AGENT_SERVICE, thisProgram(), host, json ? note : print);
+  await installUpdateUnits(thisProgram(), host);
   const url = await waitUntilOnline(device);
   if (!json) print(printable(`online: ${url}`));
 }

@@ -1,4 +1,4 @@
-import { Argument, Command, CommanderError } from 'commander';
+import { Argument, Command, CommanderError, Option } from 'commander';
 import { OperatorError } from '../lib/errors.ts';
 import { ownCommand } from '../lib/process/own-command.ts';
 import { COMMIT, VERSION } from '../packaged.ts';
@@ -114,6 +114,7 @@ export function buildProgram(): Command {
     settings: () => gatewaySettings('data'),
   });
   addServiceCommand(command);
+  addUpdateCommand(command);
   addSetupCommand(command, loadManagementSettings);
   command
     .command('completion')
@@ -146,6 +147,27 @@ function pointToHelp(command: Command, line: string): void {
   command.showHelpAfterError(`(run ${line} --help for usage)`);
   if (command.commands.length > 0) command.helpCommand('help [command]', 'Show help for a command');
   for (const each of command.commands) pointToHelp(each, each.name() === 'run' ? line : `${line} ${each.name()}`);
+}
+
+function addUpdateCommand(program: Command): void {
+  examples(
+    program.command('update'),
+    'update --check',
+    'update',
+    'update --to 1.2.3',
+    'update --from /media/usb/device-agent',
+  )
+    .description('Update the service to another release; go back automatically if that does not work')
+    .option('--check', 'Only say whether there is a newer release')
+    .option('--to <version>', 'This version, also an older one, or one that was given up before')
+    .addOption(
+      new Option('--channel <channel>', 'Channel of the newest release').choices(['stable', 'beta']).default('stable'),
+    )
+    .option('--from <place>', 'https URL or folder with releases (default: AGENT_UPDATE_FROM)')
+    .option('--json', 'Print the result as JSON')
+    .addOption(new Option('--automatic').hideHelp())
+    .addOption(new Option('--continue').hideHelp())
+    .action(async (options) => (await import('./update.ts')).update(options));
 }
 
 function addServiceCommand(program: Command): void {

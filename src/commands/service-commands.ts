@@ -17,6 +17,7 @@ import { type ServiceState, serviceState } from '../service/service-state.ts';
 import { uninstallService } from '../service/uninstall.ts';
 import { loadJoinSettings } from '../settings/first-start-settings.ts';
 import { ENROLMENT_FILE } from '../settings/setting-sources.ts';
+import { installUpdateUnits, removeUpdateUnits } from '../update/units.ts';
 import { jsonText, print, show } from './output.ts';
 
 interface ServiceOptions {
@@ -33,7 +34,10 @@ const chosen = ({ gateway }: ServiceOptions): Service => (gateway ? GATEWAY_SERV
 
 export async function install(options: ServiceOptions): Promise<void> {
   requireRoot();
-  await reporting(options, (tell) => installService(chosen(options), thisProgram(), thisHost(), tell));
+  await reporting(options, async (tell) => {
+    await installService(chosen(options), thisProgram(), thisHost(), tell);
+    if (!options.gateway) await installUpdateUnits(thisProgram(), thisHost());
+  });
 }
 
 export async function uninstall(options: ServiceOptions): Promise<void> {
@@ -41,6 +45,8 @@ export async function uninstall(options: ServiceOptions): Promise<void> {
   if (options.purge && !options.yes) await confirmPurge(chosen(options));
   await reporting(options, async (tell) => {
     if (options.purge && !options.gateway) await leaveWithService(thisHost(), tell);
+    // First: an update under way would start the agent again.
+    if (!options.gateway) await removeUpdateUnits(options.purge === true, thisHost());
     await uninstallService(chosen(options), options.purge === true, thisHost(), tell);
   });
 }

@@ -22,7 +22,15 @@ export function thisHost(): Host {
 export function thisProgram(): ProgramPaths {
   const [node, cli] = process.argv;
   if (node === undefined || cli === undefined) throw new OperatorError('cannot determine the path of this program');
-  return { node: realpathSync(node), cli: realpathSync(cli) };
+  return { node: throughCurrent(realpathSync(node)), cli: throughCurrent(realpathSync(cli)) };
+}
+
+/** In a folder of versions, the path through its link `current` is the one that holds after an update. */
+function throughCurrent(path: string): string {
+  const [, folder = '', version = '', rest = ''] = /^(.*)\/versions\/([^/]+)\/(.*)$/.exec(path) ?? [];
+  const current = `${folder}/current`;
+  const isCurrent = existsSync(current) && realpathSync(current) === `${folder}/versions/${version}`;
+  return isCurrent ? `${current}/${rest}` : path;
 }
 
 /** @throws {OperatorError} when the user is not root, with the same command for sudo */

@@ -188,7 +188,8 @@ const HARDENING = [
   'SystemCallErrorNumber=EPERM',
 ];
 
-function quotePath(path: string): string {
+/** A path as a word of a unit. @throws {OperatorError} when systemd would read it differently */
+export function quotePath(path: string): string {
   if (!/^[\w@.,+=~ /-]+$/.test(path)) {
     throw new OperatorError(
       `the path ${path} is not supported in a unit: move the program to another folder, such as /opt`,

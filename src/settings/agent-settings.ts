@@ -80,6 +80,9 @@ const RELOADABLE: ReadonlySet<string> = new Set<VariableName>([
   'DEFAULT_POLICIES',
   'AGENT_API_TOKEN',
   'AGENT_API_TOKEN_FILE',
+  // Read when the service looks for updates.
+  'AGENT_UPDATE',
+  'AGENT_UPDATE_FROM',
 ]);
 
 /**

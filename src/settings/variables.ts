@@ -128,6 +128,18 @@ const TUNNELS = {
   ),
 };
 
+const UPDATES = {
+  AGENT_UPDATE: oneOf(
+    'Which releases the service installs without being asked, at night: those that fix a vulnerability of the installed version, or all of the stable channel. The device goes back if the new version does not work',
+    ['off', 'security', 'stable'],
+    'off',
+  ),
+  AGENT_UPDATE_FROM: text('Where releases come from', 'an https URL of a folder, or the path of one', {
+    otherwise: 'where the program was published',
+    example: 'https://mirror.example.com/device-agent',
+  }),
+};
+
 const GATEWAY = {
   GATEWAY_DOMAIN: hostname('Base domain of endpoints', { default: 'localhost' }),
   GATEWAY_HTTPS_PORT: port('Public HTTPS port', { default: '8443' }),
@@ -315,6 +327,7 @@ export const SETTING_GROUPS: readonly {
   { title: 'The agent’s API', usedBy: 'the agent', variables: AGENT_API },
   { title: 'Site', usedBy: 'the agent, `join`', variables: SITE },
   { title: 'Tunnels', usedBy: 'the agent', variables: TUNNELS },
+  { title: 'Updates', usedBy: '`update`, the service', variables: UPDATES },
   { title: 'Gateway', usedBy: 'the embedded and the standalone gateway', variables: GATEWAY },
   { title: 'Standalone gateway', usedBy: '`gateway`', variables: STANDALONE_GATEWAY },
   { title: 'Certificates of the standalone gateway', usedBy: '`gateway`', variables: CERTIFICATES },
@@ -329,6 +342,7 @@ export const VARIABLES = {
   ...AGENT_API,
   ...SITE,
   ...TUNNELS,
+  ...UPDATES,
   ...GATEWAY,
   ...STANDALONE_GATEWAY,
   ...CERTIFICATES,

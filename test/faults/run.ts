@@ -13,6 +13,7 @@ const WITHOUT_AGENT = [
   'test/lib/files/durable-file',
   'test/gateway/store/sql/crash',
   'test/gateway/events/event-kills',
+  'test/update/trial',
 ];
 const CONNECTORS = {
   sdk: [],

@@ -93,6 +93,17 @@ export class PowerCutFiles implements FileOperations {
     this.#rename(() => this.#names.set(name, inode));
   }
 
+  /** A link's target is part of its name's change, as journals have it. */
+  async symlink(target: string, path: string): Promise<void> {
+    await this.#step('symlink');
+    if (this.#names.has(path)) throw errno('EEXIST');
+    this.#rename(() => this.#names.set(path, { text: target, durable: target }));
+  }
+
+  async readlink(path: string): Promise<string> {
+    return this.read(path);
+  }
+
   async rename(from: string, to: string): Promise<void> {
     await this.#step('rename');
     const inode = this.#inode(from);

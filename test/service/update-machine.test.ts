@@ -1,0 +1,132 @@
+import { generateKeyPairSync } from 'node:crypto';
+import { afterAll, describe, expect, it } from 'vitest';
+import { publicKeyText, signedManifest } from '../../scripts/packages/release-manifest.js';
+import { VERSION } from '../../src/packaged.ts';
+import { unless } from '../support/requirements.ts';
+import { SystemdMachine } from '../support/systemd-machine.ts';
+import { until } from '../support/until.ts';
+
+const booted = await SystemdMachine.boot();
+const NO_SYSTEMD_MACHINE = booted === null ? 'root, systemd and namespaces are required' : null;
+const FOLDER = '/opt/device-agent';
+const RELEASES = '/srv/releases';
+const TRIAL = '/var/lib/device-agent-update/trial.json';
+const TUNNEL = 'https://demo.localhost:8443';
+
+/** Installs the built program in a folder of its own. Its dependencies are those of the checkout. */
+const INSTALL = `
+mkdir -p ${FOLDER}/versions/${VERSION} ${FOLDER}/node_modules ${RELEASES} /etc/device-agent
+mount --bind /home/pi/device-agent/node_modules ${FOLDER}/node_modules
+cd /home/pi/device-agent && cp -r dist defaults package.json ${FOLDER}/versions/${VERSION}
+find ${FOLDER} -xdev -name '*.map' -delete
+ln -s versions/${VERSION} ${FOLDER}/current
+ln -s ${FOLDER}/current/dist/cli.js /usr/local/bin/device-agent
+chmod -R a+rX ${FOLDER}/versions`;
+
+/** Makes the archive of another version from the built program. $0: its version, $1: a command in its folder */
+const PACK = `set -e
+rm -rf /srv/build && mkdir -p "/srv/build/$0" && cd /home/pi/device-agent
+cp -r dist defaults package.json "/srv/build/$0" && cd "/srv/build/$0" && find . -name '*.map' -delete
+sed -i "s/\\"version\\": \\"${VERSION}\\"/\\"version\\": \\"$0\\"/" package.json
+grep -rl '"${VERSION}"' dist --include='*.js' | xargs sed -i "s/\\"${VERSION}\\"/\\"$0\\"/"
+eval "$1"
+tar -czf "${RELEASES}/device-agent-$0-linux-any.tar.gz" -C /srv/build "$0"
+cd ${RELEASES} && sha256sum "device-agent-$0-linux-any.tar.gz" && stat -c %s "device-agent-$0-linux-any.tar.gz"`;
+
+/** What a version is that notifies systemd and never answers. */
+const SILENT = `cat > dist/cli.js <<'END'
+import { execFileSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+if (process.argv[2] === '--version') console.log(JSON.parse(readFileSync(new URL('../package.json', import.meta.url))).version);
+else { execFileSync('systemd-notify', ['--ready']); setInterval(() => {}, 1000); }
+END`;
+
+describe('device-agent update under systemd', { timeout: 600_000, ...unless(NO_SYSTEMD_MACHINE) }, () => {
+  const machine = booted as SystemdMachine;
+  const { privateKey } = generateKeyPairSync('ed25519');
+  const deviceAgent = (...args: string[]) => machine.run('device-agent', ...args);
+  const version = async () => JSON.parse((await deviceAgent('status', '--json')).stdout).version;
+  const tunnels = async () =>
+    JSON.parse((await deviceAgent('tunnels', '--json')).stdout).map(({ url }: { url: string }) => url);
+  const processes = async () => (await machine.run('pgrep', '-fc', 'dist/cli.js run')).stdout.trim();
+  afterAll(() => booted?.end());
+
+  /** Runs an update, which may take minutes. @returns what it has printed, and its exit code at the end */
+  const updated = async () => {
+    const script = 'rm -f /tmp/update.log; (device-agent update; echo "exit code $?") > /tmp/update.log 2>&1 &';
+    await machine.run('sh', '-c', script);
+    let said = '';
+    const isOver = async () => {
+      said = (await machine.run('cat', '/tmp/update.log')).stdout;
+      return said.includes('exit code');
+    };
+    await until(isOver, 'the end of the update', { withinMs: 400_000, everyMs: 500 });
+    return said;
+  };
+
+  /** Publishes a version in the folder of releases. */
+  const publish = async (name: string, change = 'true') => {
+    const { code, stdout, stderr } = await machine.run('sh', '-c', PACK, name, change);
+    expect([code, stderr]).toEqual([0, '']);
+    const [, sha256, file, size] = /^(\w+) +(\S+)\n(\d+)/.exec(stdout) ?? [];
+    const release = {
+      ...{ version: name, channel: 'stable', security: null, keys: { number: 0, keys: [] } },
+      ...{ released: new Date().toISOString(), expires: new Date(Date.now() + 86_400_000).toISOString() },
+      files: [{ kind: 'folder', architecture: 'any', name: file, size: Number(size), sha256 }],
+    };
+    const text = signedManifest(release, [privateKey]);
+    for (const each of ['manifest.json', `manifest-${name}.json`]) await machine.write(`${RELEASES}/${each}`, text);
+  };
+
+  it('keeps a version that works, goes back from one that is never online, and from one that crashes later', async () => {
+    await machine.run('sh', '-ec', INSTALL);
+    const keys = { number: 0, keys: [publicKeyText(privateKey)] };
+    await machine.write('/etc/device-agent/update-keys.json', JSON.stringify(keys));
+    expect(await deviceAgent('service', 'install')).toMatchObject({ code: 0 });
+    await machine.write('/etc/device-agent/settings.env', `AGENT_GATEWAY=embedded\nAGENT_UPDATE_FROM=${RELEASES}\n`);
+    expect(await machine.run('systemctl', 'start', 'device-agent')).toMatchObject({ code: 0 });
+    expect(await deviceAgent('tunnels', 'start', '8001', '-d', 'demo.localhost')).toMatchObject({ code: 0 });
+    expect(await version()).toBe(VERSION);
+
+    await publish('90.0.0');
+    const checked = await deviceAgent('update', '--check');
+    expect(checked).toMatchObject({
+      code: 0,
+      stdout: expect.stringContaining(`version 90.0.0 is available, ${VERSION} is installed`),
+    });
+    const updating = updated();
+    // Its watcher is killed on the way; systemd starts it again.
+    const isTried = async () => (await machine.run('grep', '-q', '"state": "trying"', TRIAL)).code === 0;
+    await until(isTried, 'the version is tried', { withinMs: 120_000, everyMs: 50 });
+    await machine.run('systemctl', 'kill', '-s', 'KILL', 'device-agent-update');
+    expect(await updating).toContain(`updated from ${VERSION} to 90.0.0\nexit code 0`);
+    expect([await version(), await tunnels(), await processes()]).toEqual(['90.0.0', [TUNNEL], '1']);
+
+    await publish('91.0.0', SILENT);
+    expect(await updated()).toContain('went back from 91.0.0 to 90.0.0: it did not answer within 120 s\nexit code 1');
+    expect([await version(), await tunnels(), await processes()]).toEqual(['90.0.0', [TUNNEL], '1']);
+    expect(await updated()).toContain('91.0.0 was given up on this device');
+    const journal = await machine.journal('device-agent-update');
+    expect(journal.match(/given up, going back/g)).toHaveLength(1);
+
+    await publish('92.0.0');
+    expect(await updated()).toContain('updated from 90.0.0 to 92.0.0');
+    for (let crash = 0; crash < 3; crash++) {
+      const before = await machine.property('device-agent', 'MainPID');
+      await machine.run('kill', '-SEGV', before);
+      const isAnother = async () => {
+        const now = await machine.property('device-agent', 'MainPID');
+        return now !== '0' && now !== before && (await machine.property('device-agent', 'ActiveState')) === 'active';
+      };
+      await until(isAnother, 'another process after the crash', { withinMs: 120_000, everyMs: 100 });
+    }
+    const isBack = async () => (await version().catch(() => null)) === '90.0.0';
+    await until(isBack, 'the version before', { withinMs: 120_000, everyMs: 500 });
+    const isOver = async () => (await machine.run('test', '-e', TRIAL)).code !== 0;
+    await until(isOver, 'the end of the update', { withinMs: 120_000, everyMs: 500 });
+    expect([await tunnels(), await processes()]).toEqual([[TUNNEL], '1']);
+    expect(await machine.journal('device-agent-update')).toMatch(
+      /92\.0\.0 given up, going back to 90\.0\.0: it crashed 3 times/,
+    );
+  });
+});

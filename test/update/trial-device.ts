@@ -1,0 +1,217 @@
+import { join } from 'node:path';
+import type { Place } from '../../src/update/installation.ts';
+import type { AgentView, TrialMachine } from '../../src/update/trial.ts';
+import { continueTrial } from '../../src/update/trial.ts';
+import { replaceLink } from '../../src/update/update-files.ts';
+import { type Before, type Moment, UpdateRecords } from '../../src/update/update-records.ts';
+import { PowerCutFiles } from '../support/power-cut-files.ts';
+
+/** How a version behaves. */
+export interface Behaviour {
+  /** Whether the process answers at all; it then has its session unless the network is down. */
+  answers: boolean;
+  online: boolean;
+  /** Tunnels that it does not bring online. */
+  loses: readonly string[];
+  /** Whether it ends right after each start. */
+  crashes: boolean;
+  /** What its doctor finds. */
+  broken: string | null;
+  /** The format of data that it writes, and the newest one that it reads. */
+  format: number;
+}
+
+export const GOOD: Behaviour = { answers: true, online: true, loses: [], crashes: false, broken: null, format: 1 };
+
+const FOLDER = '/opt/device-agent';
+const STATE = '/state';
+const DATA = '/data/tunnels.json';
+const COPY = '/state/data-before';
+const PLACE: Place = { kind: 'folder', folder: FOLDER, node: '/usr/bin/node' };
+export const TUNNELS = ['https://one.example.com', 'https://two.example.com'];
+const BEFORE: Before = { online: true, tunnels: TUNNELS, failed: [] };
+
+/** A device with two versions on its disk, and a systemd that starts what the link leads to. */
+export class TrialDevice {
+  /** What the unit of updates has printed. */
+  readonly told: string[] = [];
+  /** The version that runs; null: no agent. */
+  running: string | null = '1.0.0';
+  /** Starts while an agent was running already; there must be none. */
+  second = 0;
+  isNetworkUp = true;
+  /** Seconds since the boot. */
+  uptime = 1_000;
+  wall = Date.UTC(2026, 0, 1);
+  crashedAt: number[] = [];
+  #boot = 1;
+  #restarts = 0;
+
+  private constructor(
+    public disk: PowerCutFiles,
+    private readonly versions: Readonly<Record<string, Behaviour>>,
+  ) {}
+
+  /** A device on which version 1.0.0 runs and 2.0.0 is staged. */
+  static async staged(behaviour: Behaviour, random: () => number): Promise<TrialDevice> {
+    const disk = new PowerCutFiles(new Map(), random);
+    for (const version of ['1.0.0', '2.0.0']) {
+      const path = join(FOLDER, 'versions', version, 'package.json');
+      await disk.write(path, version);
+      await disk.sync(path);
+    }
+    await disk.write(DATA, '1');
+    await disk.sync(DATA);
+    await replaceLink(disk, join(FOLDER, 'current'), 'versions/1.0.0', FOLDER);
+    const device = new TrialDevice(disk, { '1.0.0': GOOD, '2.0.0': behaviour });
+    await device.stageAgain();
+    return device;
+  }
+
+  /** What the command does at its end. */
+  async stageAgain(): Promise<void> {
+    await this.records.keepTrial({
+      ...{ version: 1, state: 'staged', from: '1.0.0', to: '2.0.0', place: PLACE, before: BEFORE },
+      ...{ attempts: 0, since: null, reason: null },
+    });
+  }
+
+  get records(): UpdateRecords {
+    return new UpdateRecords(STATE, this.disk);
+  }
+
+  /** Runs the unit of updates once. @returns what it failed with; null: it ended well */
+  async runUnit(): Promise<unknown> {
+    try {
+      await continueTrial(this.#machine(), this.records);
+      return null;
+    } catch (error) {
+      return error;
+    }
+  }
+
+  /** The process of the unit is killed: systemd starts an agent if there is none, and the unit again. */
+  async killed(): Promise<void> {
+    this.disk.operationsLeft = Number.POSITIVE_INFINITY;
+    if (this.running === null) await this.#startAgent();
+  }
+
+  /** The power is cut and returns: only what was synced is there, and systemd starts the agent at boot. */
+  async powerCut(clockJump: number): Promise<void> {
+    this.disk = this.disk.restart();
+    this.#boot += 1;
+    this.uptime = 20;
+    this.wall += clockJump;
+    this.running = null;
+    this.crashedAt = [];
+    await this.#startAgent();
+  }
+
+  pass(seconds: number): void {
+    this.uptime += seconds;
+    this.wall += seconds * 1000;
+  }
+
+  /** The agent crashes, and systemd starts it again. */
+  crash(): void {
+    this.crashedAt.push(this.uptime);
+  }
+
+  installed(): Promise<string> {
+    return this.disk.readlink(join(FOLDER, 'current')).then((target) => target.slice('versions/'.length));
+  }
+
+  /** Whether the running agent does what the one before the update did. */
+  async works(): Promise<boolean> {
+    const { version, online, tunnels } = this.#view();
+    return version !== null && online && TUNNELS.every((url) => tunnels.includes(url));
+  }
+
+  async #startAgent(): Promise<void> {
+    if (this.running !== null) this.second += 1;
+    this.running = await this.installed();
+    this.#restarts = 0;
+    const { format } = this.#behaviour();
+    if (!this.#canRead()) return;
+    // It writes its data in its own format, at once.
+    this.disk.damage(DATA, String(format));
+  }
+
+  #behaviour(): Behaviour {
+    return this.versions[this.running ?? ''] ?? GOOD;
+  }
+
+  #canRead(): boolean {
+    return Number(this.disk.textOf(DATA)) <= this.#behaviour().format;
+  }
+
+  #view(): AgentView {
+    const { answers, online, loses, crashes } = this.#behaviour();
+    if (crashes) this.#restarts += 1;
+    if (this.running === null || !answers || crashes || !this.#canRead()) {
+      return { version: null, online: false, tunnels: [], restarts: this.#restarts };
+    }
+    const isOnline = online && this.isNetworkUp;
+    const tunnels = isOnline ? TUNNELS.filter((url) => !loses.includes(url)) : [];
+    return { version: this.running, online: isOnline, tunnels, restarts: 0 };
+  }
+
+  #machine(): TrialMachine {
+    // The process can be killed, and the power cut, at each of these, too.
+    const step = () => this.disk.list('/');
+    return {
+      installed: () => this.installed(),
+      switchTo: async (version) => {
+        await this.disk.read(join(FOLDER, 'versions', version, 'package.json'));
+        await replaceLink(this.disk, join(FOLDER, 'current'), `versions/${version}`, FOLDER);
+      },
+      agent: {
+        stop: async () => {
+          await step();
+          this.running = null;
+        },
+        start: async () => {
+          await step();
+          await this.#startAgent();
+        },
+        look: async () => {
+          await step();
+          return this.#view();
+        },
+        essentials: async () => {
+          await step();
+          return this.#behaviour().broken;
+        },
+        crashes: async () => this.crashedAt.map((at) => this.uptime - at),
+      },
+      data: {
+        keep: async () => {
+          if (this.disk.textOf(COPY) !== undefined) return;
+          await this.disk.write(`${COPY}.tmp`, this.disk.textOf(DATA) ?? '');
+          await this.disk.sync(`${COPY}.tmp`);
+          await this.disk.rename(`${COPY}.tmp`, COPY);
+          await this.disk.syncFolder();
+        },
+        restore: async () => {
+          await step();
+          const format = this.versions['1.0.0']?.format ?? 0;
+          if (Number(this.disk.textOf(DATA)) > format) this.disk.damage(DATA, this.disk.textOf(COPY) ?? '');
+        },
+      },
+      moment: async (): Promise<Moment> => ({ boot: String(this.#boot), uptime: this.uptime, wall: this.wall }),
+      clock: {
+        now: () => this.uptime * 1000,
+        sleep: async (ms) => {
+          await step();
+          this.pass(ms / 1000);
+        },
+        after: () => () => {},
+        random: () => 0.5,
+      },
+      tell: (line) => {
+        // A process that was killed says nothing.
+        if (this.disk.operationsLeft >= 0) this.told.push(line);
+      },
+    };
+  }
+}

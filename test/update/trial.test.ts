@@ -1,0 +1,176 @@
+import { describe, expect, it } from 'vitest';
+import { rounds } from '../faults/rounds.ts';
+import { PowerCut } from '../support/power-cut-files.ts';
+import { seeded } from '../support/seeded.ts';
+import { type Behaviour, GOOD, TrialDevice, TUNNELS } from './trial-device.ts';
+
+const HOUR = 3600;
+const [ONE = ''] = TUNNELS;
+
+/** Versions that do not work, and what is said about them. */
+const BAD: Record<string, [Behaviour, RegExp]> = {
+  'never answers': [{ ...GOOD, answers: false }, /did not answer within 120 s/],
+  'is never online': [{ ...GOOD, online: false }, /was not online within 120 s/],
+  'loses a tunnel': [{ ...GOOD, loses: [ONE] }, /one\.example\.com was not online/],
+  'crashes at its start': [{ ...GOOD, crashes: true }, /ended 3 times/],
+  'fails its doctor': [{ ...GOOD, broken: 'doctor: Data folder: full' }, /doctor: Data folder: full/],
+  'writes data that the old one cannot read, and is never online': [
+    { ...GOOD, online: false, format: 2 },
+    /not online/,
+  ],
+};
+
+const staged = (behaviour: Behaviour) => TrialDevice.staged(behaviour, seeded(1));
+const saidWhy = (device: TrialDevice) => device.told.filter((line) => line.includes('given up'));
+
+describe('an update without interruptions', () => {
+  it('keeps a version that works', async () => {
+    const device = await staged(GOOD);
+    expect(await device.runUnit()).toBe(null);
+    expect([device.running, await device.works()]).toEqual(['2.0.0', true]);
+    expect((await device.records.history()).last).toMatchObject({ result: 'confirmed', to: '2.0.0' });
+  });
+
+  it.each(Object.entries(BAD))(
+    'goes back from a version that %s, and says why once',
+    async (_, [behaviour, reason]) => {
+      const device = await staged(behaviour);
+      expect(await device.runUnit()).toBe(null);
+      expect([device.running, await device.works(), await device.records.trial()]).toEqual(['1.0.0', true, null]);
+      expect(saidWhy(device)).toEqual([expect.stringMatching(reason)]);
+      const { last, rejected } = await device.records.history();
+      expect([last?.result, rejected]).toEqual([
+        'returned',
+        [{ version: '2.0.0', reason: expect.stringMatching(reason) }],
+      ]);
+    },
+  );
+
+  it('goes back from a version whose trial is cut off from power three times', async () => {
+    const device = await staged(GOOD);
+    for (let cut = 0; cut < 3; cut++) {
+      device.disk.operationsLeft = 14;
+      expect(await device.runUnit()).toBeInstanceOf(PowerCut);
+      await device.powerCut(0);
+    }
+    await device.runUnit();
+    expect([device.running, saidWhy(device)]).toEqual(['1.0.0', [expect.stringMatching(/interrupted 3 times/)]]);
+  });
+
+  it('while the network is down, goes back without rejecting the version, twice', async () => {
+    const outcomes = [];
+    const device = await staged(GOOD);
+    for (let round = 0; round < 3; round++) {
+      device.isNetworkUp = false;
+      if (round > 0) await device.stageAgain();
+      await device.runUnit();
+      outcomes.push((await device.records.history()).rejected.length);
+    }
+    expect([outcomes, device.running]).toEqual([[0, 0, 1], '1.0.0']);
+  });
+});
+
+describe('after a version is confirmed', () => {
+  const confirmed = async () => {
+    const device = await staged(GOOD);
+    await device.runUnit();
+    return device;
+  };
+  const crashes = async (device: TrialDevice, ...afterSeconds: number[]) => {
+    for (const seconds of afterSeconds) {
+      device.pass(seconds);
+      device.crash();
+      await device.runUnit();
+    }
+    return device.running;
+  };
+
+  it('three crashes within minutes make it go back, an hour later, too', async () => {
+    const device = await confirmed();
+    expect(await crashes(device, HOUR, 60, 60)).toBe('1.0.0');
+    expect(saidWhy(device)).toEqual([expect.stringMatching(/crashed 3 times within 10 min/)]);
+    expect((await device.records.history()).rejected).toHaveLength(1);
+  });
+
+  it('five crashes hours apart do so as well; four do not', async () => {
+    const device = await confirmed();
+    expect(await crashes(device, HOUR, HOUR, HOUR, HOUR)).toBe('2.0.0');
+    expect(await crashes(device, HOUR)).toBe('1.0.0');
+  });
+
+  it('crashes on the next day do not', async () => {
+    const device = await confirmed();
+    expect(await crashes(device, 25 * HOUR, 1, 1, 1)).toBe('2.0.0');
+    expect(await device.records.trial()).toBe(null);
+  });
+
+  it('a clock that jumps by years does not end the watch within a boot', async () => {
+    const device = await confirmed();
+    device.wall += 5 * 365 * 24 * HOUR * 1000;
+    expect(await crashes(device, 60, 60, 60)).toBe('1.0.0');
+  });
+});
+
+/** One update with kills, power cuts and full disks at random steps. */
+async function history(seed: number): Promise<void> {
+  const random = seeded(seed * 7919 + 1);
+  const kinds = [GOOD, GOOD, ...Object.values(BAD).map(([behaviour]) => behaviour)];
+  const behaviour = kinds[seed % kinds.length] ?? GOOD;
+  const device = await TrialDevice.staged(behaviour, random);
+  const faults = Math.floor(random() * 5);
+  const said: string[] = [];
+  let fullDisks = 0;
+  for (let run = 0; ; run++) {
+    const isFaulty = run < faults;
+    const fault = random();
+    if (isFaulty && fault < 0.75) device.disk.operationsLeft = Math.floor(random() * (random() < 0.5 ? 30 : 170));
+    else if (isFaulty) {
+      fullDisks += 1;
+      device.disk.failure = { operation: random() < 0.5 ? 'write' : 'sync', code: 'ENOSPC' };
+    }
+    const failure = await device.runUnit();
+    if (failure === null) break;
+    said.push(String(failure));
+    if (!(failure instanceof PowerCut)) {
+      // The full disk; systemd starts the unit again, and somebody frees some space.
+      expect(failure).toMatchObject({ code: 'ENOSPC' });
+      expect(device.running, 'an agent runs on a full disk').not.toBe(null);
+      device.disk.failure = null;
+      await device.killed();
+    } else if (fault < 0.35) await device.killed();
+    else await device.powerCut((random() - 0.5) * 1e10);
+    if (run > 20) throw new Error(`no end: ${said.join(', ')}; ${device.told.join('; ')}`);
+  }
+  device.disk.failure = null;
+  device.disk.operationsLeft = Number.POSITIVE_INFINITY;
+  const { last, rejected } = await device.records.history();
+  const trial = await device.records.trial();
+  expect(device.second, 'no second agent').toBe(0);
+  expect(await device.works(), 'a version works').toBe(true);
+  expect(device.running, 'it is the one of the next start').toBe(await device.installed());
+  if (device.running === '2.0.0') {
+    // A clock that jumps over a reboot can end the probation.
+    expect([behaviour, last?.result, trial?.state ?? 'over']).toEqual([
+      GOOD,
+      'confirmed',
+      expect.stringMatching(/^(probation|over)$/),
+    ]);
+    return;
+  }
+  expect([trial, last?.result, last?.reason]).toEqual([null, 'returned', expect.stringMatching(/./)]);
+  expect(rejected, 'no second try').toMatchObject([{ version: '2.0.0' }]);
+  // Once; a cut between the decision and its message leaves it to the history, and a full disk keeps no decision.
+  expect(saidWhy(device).length).toBeLessThanOrEqual(1 + fullDisks);
+}
+
+const HISTORIES = rounds({ short: 60, full: 500 });
+
+describe(`${HISTORIES} updates that are killed, cut off from power, or find a full disk`, () => {
+  it('end with one agent that works, its reason recorded, and no second try', async () => {
+    for (let seed = 0; seed < HISTORIES; seed++) {
+      await history(seed).catch((error: unknown) => {
+        throw new Error(`history ${seed}: ${error instanceof Error ? error.message : error}`, { cause: error });
+      });
+    }
+  });
+});
