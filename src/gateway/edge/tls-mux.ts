@@ -241,7 +241,7 @@ export class TlsMux {
 
   async #serveAgent(client: HelloClient): Promise<void> {
     const { handshakes, agents } = this.options;
-    const secured = await handshakes.secure(client);
+    const secured = await handshakes.secure(client, { isAgent: true });
     if (secured) agents.accept(secured);
   }
 

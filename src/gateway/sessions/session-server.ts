@@ -263,6 +263,7 @@ export class SessionServer
         socket,
         { secureContext: this.#secureContext },
         {
+          isAgent: true,
           onBegin: () => {
             timer.refresh();
             handshake.begins();

@@ -13,6 +13,8 @@ const MAX_TURNS = 16;
 export interface HandshakeEvents {
   /** Whose endpoint the client has come to, when it may present certificates: see {@link MeteredConnection}. */
   readonly owner?: string;
+  /** Whether it is an agent's, rather than a client's. */
+  readonly isAgent?: boolean;
   /** Called when the handshake begins, once the client has its turn. */
   onBegin?(): void;
   /** Called with the first error, of the handshake or of TLS afterwards; the connection is closed then. */
@@ -21,7 +23,8 @@ export interface HandshakeEvents {
 
 /**
  * Performs the server's side of a TLS handshake, once the client has begun it. Handshakes take turns by network of the client,
- * and have a limited part of each turn of the event loop: one takes about a millisecond, and anyone may ask for thousands.
+ * in each network between agents and clients, and have a limited part of each turn of the event loop: one takes about a
+ * millisecond, and anyone may ask for thousands.
  *
  * @param socket must have a listener for errors; its bytes are unread
  * @returns null when the handshake failed, or the client left before its turn
@@ -29,13 +32,13 @@ export interface HandshakeEvents {
 export function performHandshake(
   socket: Socket,
   options: TLSSocketOptions,
-  { owner = '', onBegin, onError }: HandshakeEvents = {},
+  { owner = '', isAgent = false, onBegin, onError }: HandshakeEvents = {},
 ): Promise<TLSSocket | null> {
   if (socket.destroyed) return Promise.resolve(null);
   return new Promise((resolve) => {
     const left = () => resolve(null);
     socket.once('close', left);
-    inTurn(socket, () => {
+    inTurn(socket, isAgent, () => {
       socket.off('close', left);
       onBegin?.();
       resolve(handshake(socket, options, owner, onError));
@@ -44,7 +47,7 @@ export function performHandshake(
 }
 
 /** Calls `begin` in the turn of a client that has sent something. What has arrived is unread then. */
-function inTurn(socket: Socket, begin: () => void): void {
+function inTurn(socket: Socket, isAgent: boolean, begin: () => void): void {
   const early: Buffer[] = [];
   let bytes = 0;
   let line: Line | undefined;
@@ -57,7 +60,7 @@ function inTurn(socket: Socket, begin: () => void): void {
     if (bytes > MAX_EARLY_BYTES) socket.off('readable', read);
     if (line) return;
     line = Line.of(clientNetwork(socket.remoteAddress ?? ''));
-    line.add(turn);
+    line.add(turn, isAgent);
   };
   const leave = () => socket.destroy();
   const closed = () => line?.remove(turn);
@@ -70,12 +73,15 @@ function inTurn(socket: Socket, begin: () => void): void {
 }
 
 /**
- * The clients of one network that wait for their handshakes. The newest goes first: when there are more than can be served in
- * time, it is the one that waits the longest before it gives up.
+ * The peers of one network that wait for their handshakes. Agents and clients take turns: while agents come back, clients that
+ * wait for them would keep them out. Of each, the newest goes first: when there are more than can be served in time, it is the
+ * one that waits the longest before it gives up.
  */
 class Line {
   static readonly #all = new Map<string, Line>();
-  readonly #waiting: (() => void)[] = [];
+  readonly #agents: (() => void)[] = [];
+  readonly #clients: (() => void)[] = [];
+  #isAgentsTurn = true;
   /** Turns that it has asked for. */
   #turns = 0;
 
@@ -87,19 +93,21 @@ class Line {
     return line;
   }
 
-  add(begin: () => void): void {
-    this.#waiting.push(begin);
+  add(begin: () => void, isAgent: boolean): void {
+    (isAgent ? this.#agents : this.#clients).push(begin);
     this.#askForTurns();
   }
 
-  /** The client has left. */
+  /** The peer has left. */
   remove(begin: () => void): void {
-    const at = this.#waiting.indexOf(begin);
-    if (at >= 0) this.#waiting.splice(at, 1);
+    for (const waiting of [this.#agents, this.#clients]) {
+      const at = waiting.indexOf(begin);
+      if (at >= 0) waiting.splice(at, 1);
+    }
   }
 
   #askForTurns(): void {
-    while (this.#turns < Math.min(MAX_TURNS, this.#waiting.length)) {
+    while (this.#turns < Math.min(MAX_TURNS, this.#agents.length + this.#clients.length)) {
       this.#turns += 1;
       runInTurn(this.network, () => this.#serve());
     }
@@ -108,7 +116,9 @@ class Line {
 
   #serve(): void {
     this.#turns -= 1;
-    const begin = this.#waiting.pop();
+    const [first, second] = this.#isAgentsTurn ? [this.#agents, this.#clients] : [this.#clients, this.#agents];
+    const begin = first.pop() ?? second.pop();
+    this.#isAgentsTurn = !this.#isAgentsTurn;
     this.#askForTurns();
     begin?.();
   }

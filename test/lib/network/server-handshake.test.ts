@@ -52,16 +52,22 @@ it('a connection that has ended already gets no handshake', async () => {
   expect(await performHandshake(accepted, OPTIONS)).toBeNull();
 });
 
-it('of clients that wait, the newest is served first', async () => {
-  const pairs = [await pair(), await pair(), await pair()];
+it.each([
+  ['of clients that wait, the newest is served first', [false, false, false], [2, 1, 0]],
+  ['agents and clients of one network take turns', [true, true, false, false], [1, 3, 0, 2]],
+])('%s', async (_, areAgents, order) => {
+  const pairs = await Promise.all(areAgents.map(() => pair()));
   const hello = await helloOf({});
   for (const { client, accepted } of pairs) {
     client.write(hello);
     await once(accepted, 'readable');
   }
   const begun: number[] = [];
-  pairs.forEach(({ accepted }, at) => void performHandshake(accepted, OPTIONS, { onBegin: () => begun.push(at) }));
-  await expect.poll(() => begun).toEqual([2, 1, 0]);
+  pairs.forEach(({ accepted }, at) => {
+    const isAgent = areAgents[at] === true;
+    void performHandshake(accepted, OPTIONS, { isAgent, onBegin: () => begun.push(at) });
+  });
+  await expect.poll(() => begun).toEqual(order);
 });
 
 it('a client cannot choose a costly group for the key exchange', async () => {

@@ -40,15 +40,16 @@ export class Handshakes {
       demands?: HandshakeDemands;
       /** Whose endpoint it is for, who pays for the time that certificates of clients take; left out: the gateway's own. */
       owner?: string;
+      isAgent?: boolean;
     } = {},
   ): Promise<TLSSocket | null> {
     const { socket, hostName, handshakeBegins, handshakeDone } = client;
-    const { protocols, demands = EDGE_TERMINATION, owner = '' } = options;
+    const { protocols, demands = EDGE_TERMINATION, owner = '', isAgent = false } = options;
     const secureContext = await this.#contextFor(hostName, this.#withAuthorities(demands));
     const requestCert = demands.clientAuthorities.length > 0;
     const rejectUnauthorized = requestCert && demands.clientVerification !== 'request';
     const tls = { secureContext, requestCert, rejectUnauthorized, ...(protocols && { ALPNProtocols: protocols }) };
-    const secured = await performHandshake(socket, tls, { owner, onBegin: handshakeBegins });
+    const secured = await performHandshake(socket, tls, { owner, isAgent, onBegin: handshakeBegins });
     if (secured === null) return null;
     if (rejectUnauthorized && !isClientVerified(secured, demands)) {
       secured.destroy();
