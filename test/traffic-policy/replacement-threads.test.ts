@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { existsSync, writeFileSync } from 'node:fs';
+import { existsSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Worker } from 'node:worker_threads';
 import { expect, it } from 'vitest';
@@ -30,14 +30,16 @@ it.for([
     const all = [{ pattern: regularExpression('secret'), to: '' }];
     return (await thread.replace('secret'.repeat(10_000), all, new ProcessorTime(1, systemClock))).text;
   };
-  const begun = once(process, 'worker');
-  const first = ask();
-  const [worker] = (await begun) as [Worker];
   const nothing = new Int32Array(new SharedArrayBuffer(4));
-  while (loopIsBlocked && !existsSync(ended)) Atomics.wait(nothing, 0, 0, 20);
-  expect(await first).toBe('replaced');
-  if (worker.threadId !== -1) await once(worker, 'exit');
-  expect(await ask()).toBe('replaced');
+  for (let times = 0; times < 2; times++) {
+    const begun = once(process, 'worker');
+    const answer = ask();
+    const [worker] = (await begun) as [Worker];
+    while (loopIsBlocked && !existsSync(ended)) Atomics.wait(nothing, 0, 0, 20);
+    expect(await answer).toBe('replaced');
+    if (worker.threadId !== -1) await once(worker, 'exit');
+    rmSync(ended);
+  }
 });
 
 /** Threads that answer with each text as it is, but for long ones. */

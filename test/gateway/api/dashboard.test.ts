@@ -61,7 +61,7 @@ it('GET / serves the dashboard to browsers only, and clients of the API get thei
   expect(page.headers['content-security-policy']).toContain("frame-ancestors 'none'");
   expect(page.headers['content-security-policy']).not.toContain('unsafe');
   expect(page.headers['x-frame-options']).toBe('DENY');
-  const script = /src="(\/assets\/[^"]+)"/.exec(page.body)?.[1] ?? '';
+  const script = `/${/src="(assets\/[^"]+)"/.exec(page.body)?.[1]}`;
   const file = await send('GET', script, { host: HOST, 'accept-encoding': 'br' });
   expect([file.status, file.headers['content-encoding']]).toEqual([200, 'br']);
   expect(file.headers['cache-control']).toContain('immutable');
