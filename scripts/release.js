@@ -1,5 +1,6 @@
 // node scripts/release.js v1.2.3: makes everything that a release publishes, in build/release/1.2.3. It needs no credentials and
-// publishes nothing. --check only checks that this is a release; --rehearsal says why it is none, and continues.
+// publishes nothing. --check only checks that this is a release; --rehearsal says why it is none, and continues. What updates need
+// is signed afterwards, where the key is: docs/updates.md.
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { copyFileSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -71,7 +72,7 @@ function release(tag, { isRehearsal, isCheck }) {
   run('npm', 'run', 'packages');
   for (const path of NPM_PACKAGES)
     run('npm', 'pack', resolve(path), '--ignore-scripts', '--silent', '--pack-destination', folder);
-  check(() => run('npm', 'run', 'packages', '--', 'deb', '--folder', folder));
+  for (const kind of ['deb', 'archive']) check(() => run('npm', 'run', 'packages', '--', kind, '--folder', folder));
   copyFileSync('dist/sbom.cdx.json', join(folder, 'sbom.cdx.json'));
   writeFileSync(join(folder, 'release-notes.md'), notes);
   // What the Dockerfile needs to know of the release.

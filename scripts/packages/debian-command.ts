@@ -3,23 +3,28 @@ import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import packageJson from '../../package.json' with { type: 'json' };
 import { addToRepository } from './apt.ts';
+import { buildArchive } from './archive.ts';
 import { buildDebs } from './debian.ts';
 import { ARCHITECTURES, type Architecture } from './debian-files.ts';
 
 const DEBS = 'build/debian';
 
 /**
- * `deb [amd64|arm64|armhf …]` and `apt FOLDER`, in the checkout. Prints the paths of what it makes.
+ * `deb [amd64|arm64|armhf …]`, `archive [amd64|arm64|armhf …]` and `apt FOLDER`, in the checkout. Prints the paths of what it makes.
  *
  * @throws Error that says what to do
  */
 export function runDebianCommand([command, ...args]: readonly string[]): void {
-  if (command === 'deb') deb(args);
+  if (command === 'deb' || command === 'archive') build(command, args);
   else if (command === 'apt') apt(args);
-  else throw new Error('usage: npm run packages -- [deb [ARCHITECTURE …] | apt FOLDER --key FILE [DEB …] | check]');
+  else {
+    throw new Error(
+      'usage: npm run packages -- [deb [ARCHITECTURE …] | archive [ARCHITECTURE …] | apt FOLDER --key FILE [DEB …] | check]',
+    );
+  }
 }
 
-function deb(args: string[]): void {
+function build(kind: 'deb' | 'archive', args: string[]): void {
   const { values, positionals } = parseArgs({
     args,
     allowPositionals: true,
@@ -33,7 +38,12 @@ function deb(args: string[]): void {
   const unknown = positionals.find((name) => !(name in ARCHITECTURES));
   if (unknown !== undefined) throw new Error(`unknown architecture ${unknown}: choose from ${all.join(', ')}`);
   const architectures = positionals.length === 0 ? all : all.filter((name) => positionals.includes(name));
-  for (const path of buildDebs({ ...values, draft: false, architectures })) process.stdout.write(`${path}\n`);
+  const { folder, version } = values;
+  const paths =
+    kind === 'deb'
+      ? buildDebs({ ...values, draft: false, architectures })
+      : architectures.map((architecture) => buildArchive(architecture, folder, version));
+  for (const path of paths) process.stdout.write(`${path}\n`);
 }
 
 function apt(args: string[]): void {

@@ -53,8 +53,9 @@ describe('the Debian packages', unless(MISSING), () => {
     expect(files.filter((path) => /libsql|gateway-init|web\/gateway|\.map$|\.d\.ts$|docs\//.test(path))).toEqual([]);
     // Each page finds its files.
     const page = readFileSync(join(root, PROGRAM, 'dist/web/device/index.html'), 'utf8');
-    for (const [, path] of page.matchAll(/(?:src|href)="\/(assets\/[^"]+)"/g))
-      expect(files).toContain(`dist/web/${path}`);
+    const assets = [...page.matchAll(/(?:src|href)="(assets\/[^"]+)"/g)].map(([, path]) => `dist/web/${path}`);
+    expect(assets).not.toEqual([]);
+    expect(files).toEqual(expect.arrayContaining(assets));
     expect(existsSync(join(root, 'usr/bin/device-agent'))).toBe(true);
     expect(readFileSync(join(root, PROGRAM, 'dist/cli.js'), 'utf8')).toMatch(
       /^#!\/usr\/lib\/device-agent\/bin\/node\n/,
