@@ -18,6 +18,7 @@ const SOURCES = [
   'packaging/compressed-copies.ts',
   'packaging/gateway-chunks.ts',
   'packaging/management-types.ts',
+  'packaging/publication.json',
   'packaging/schema-types.ts',
   'packaging/smaller-modules.ts',
   'packaging/third-party-licenses.ts',
@@ -100,6 +101,8 @@ export function run(tool, args) {
 function runProgram(name, path, args) {
   const { status, error, stdout } = spawnSync(path, args, {
     cwd: ROOT,
+    // With another one, as in tests, vite builds pages for development, which name the folders of this machine.
+    env: { ...process.env, NODE_ENV: 'production' },
     encoding: 'utf8',
     stdio: ['ignore', 'pipe', 'inherit'],
   });

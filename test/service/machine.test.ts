@@ -321,6 +321,8 @@ describe('the service under systemd', { timeout: 300_000, ...unless(NO_SYSTEMD_M
     await eventually(async () => (await gateway('StatusText')).startsWith('serving on port 8443'), 'the other port');
     await machine.run('systemctl', 'stop', 'device-agent-gateway');
     await eventually(async () => (await socket('ActiveState')) === 'inactive', 'the sockets are closed');
+    // What differs from the backup is kept.
+    expect((await machine.deviceAgent('gateway', 'api-key', 'create')).code).toBe(0);
     const over = await machine.deviceAgent('gateway', 'restore', '/tmp/backup.tar.gz', '--json');
     expect([over.code, JSON.parse(over.stdout)]).toEqual([
       0,

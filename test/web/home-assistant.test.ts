@@ -46,6 +46,8 @@ describe('the app in Home Assistant', unless(NO_CHROMIUM), () => {
         headers: { ...req.headers, ...forwarded },
       });
       passed.on('response', (answer) => answer.pipe(res.writeHead(answer.statusCode ?? 0, answer.headers)));
+      // The browser has left.
+      passed.on('error', () => res.destroy());
       res.on('close', () => passed.destroy());
       req.pipe(passed);
     });
