@@ -5,7 +5,7 @@ import { createFolder, writeDurably } from '../lib/files/durable-write.ts';
 import type { Host } from '../service/host.ts';
 import { AGENT_SERVICE, settingsFileOf } from '../service/service.ts';
 import { type ProgramPaths, quotePath } from '../service/unit.ts';
-import { hasUpdates } from './installation.ts';
+import { hasUpdates } from './installed-program.ts';
 import { TRIAL_FILE } from './update-records.ts';
 
 /** What root remembers of updates; the agent's user can neither read nor change it. */

@@ -2,7 +2,7 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { hasErrno } from '../lib/errors.ts';
 import { stage } from '../lib/files/durable-write.ts';
-import { Place } from './installation.ts';
+import { Place } from './installed-program.ts';
 import { KeySet } from './release.ts';
 import type { UpdateFiles } from './update-files.ts';
 

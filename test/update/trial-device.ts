@@ -1,5 +1,5 @@
 import { join } from 'node:path';
-import type { Place } from '../../src/update/installation.ts';
+import type { Place } from '../../src/update/installed-program.ts';
 import type { AgentView, TrialMachine } from '../../src/update/trial.ts';
 import { continueTrial } from '../../src/update/trial.ts';
 import { replaceLink } from '../../src/update/update-files.ts';

@@ -12,7 +12,7 @@ import { AGENT_SERVICE, stateFolderOf, unitFileOf } from '../service/service.ts'
 import type { ProgramPaths } from '../service/unit.ts';
 import { AgentService, thisMoment } from './agent-service.ts';
 import { DataCopy } from './data-copy.ts';
-import { type Installation, installationAt, type Place, placeOf } from './installation.ts';
+import { type InstalledProgram, installationAt, type Place, placeOf } from './installed-program.ts';
 import { type Channel, fileFor, KeySet, openRelease, type Release, ReleaseRejected } from './release.ts';
 import { newestKeys, requireNewest, whySettled, withRelease } from './release-choice.ts';
 import { download, openSource, type ReleaseSource, readManifest } from './release-source.ts';
@@ -52,7 +52,7 @@ const SPACE_FACTOR = 5;
 /** Updates the agent of this machine. */
 export class Updater {
   readonly #records = new UpdateRecords(UPDATE_FOLDER, diskFiles);
-  readonly #installation: Installation;
+  readonly #installation: InstalledProgram;
   readonly #agent: AgentService;
 
   /**
@@ -213,7 +213,8 @@ export async function continueUpdate(host: Host, tell: (line: string) => void): 
   await continueTrial(machine, records);
 }
 
-const installationIn = (place: Place, host: Host): Installation => installationAt(place, ARCHIVES, diskFiles, host.run);
+const installationIn = (place: Place, host: Host): InstalledProgram =>
+  installationAt(place, ARCHIVES, diskFiles, host.run);
 
 const dataCopy = (host: Host): DataCopy =>
   new DataCopy(stateFolderOf(AGENT_SERVICE), join(UPDATE_FOLDER, 'data-before.tar'), diskFiles, host.run);

@@ -3,7 +3,7 @@ import { mkdirSync, readdirSync, readlinkSync, symlinkSync, writeFileSync } from
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { thisHost } from '../../src/service/host.ts';
-import { FolderInstallation, placeOf } from '../../src/update/installation.ts';
+import { FolderInstallation, placeOf } from '../../src/update/installed-program.ts';
 import { diskFiles } from '../../src/update/update-files.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 

@@ -21,7 +21,7 @@ export const Place = z.object({
 export type Place = z.infer<typeof Place>;
 
 /** The program on this machine, which may be replaced by another version. */
-export interface Installation {
+export interface InstalledProgram {
   readonly place: Place;
   /** Paths that lead to the installed version, also after a switch. */
   readonly paths: ProgramPaths;
@@ -77,14 +77,14 @@ function kindOf(program: string): Kind | null {
 }
 
 /** @param archives folder in which npm and Debian packages stay */
-export function installationAt(place: Place, archives: string, files: UpdateFiles, run: Host['run']): Installation {
+export function installationAt(place: Place, archives: string, files: UpdateFiles, run: Host['run']): InstalledProgram {
   return place.kind === 'folder'
     ? new FolderInstallation(place, files, run)
     : new PackageInstallation(place, archives, files, run);
 }
 
 /** An installation in a folder of its own: `versions/<version>` beside the link `current`, which leads to one of them. */
-export class FolderInstallation implements Installation {
+export class FolderInstallation implements InstalledProgram {
   readonly paths: ProgramPaths;
 
   constructor(
@@ -147,7 +147,7 @@ export class FolderInstallation implements Installation {
 }
 
 /** What npm and dpkg install: the package replaces the program in place, and the archives of both versions are kept. */
-export class PackageInstallation implements Installation {
+export class PackageInstallation implements InstalledProgram {
   readonly paths: ProgramPaths;
 
   constructor(
