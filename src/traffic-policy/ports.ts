@@ -14,7 +14,13 @@ import type {
 import type { Session } from './sign-in/sign-in-session.ts';
 import { PolicyState } from './state/policy-state.ts';
 import { ProcessorTime } from './state/processor-time.ts';
-import { type ReplacedText, replaceAll, type SearchedBody, type TextReplacement } from './text-replacements.ts';
+import {
+  contentOf,
+  type ReplacedText,
+  replaceAll,
+  type SearchedBody,
+  type TextReplacement,
+} from './text-replacements.ts';
 
 export interface IpRule {
   readonly cidr: string;
@@ -234,7 +240,7 @@ export function standalonePorts(): PolicyPorts {
     secret: () => null,
     knowledge: null,
     findAddress: () => null,
-    replaceIn: async (searched, replacements) => replaceAll(searched, replacements),
+    replaceIn: async (searched, replacements) => replaceAll(await contentOf(searched, endless()), replacements),
     signIn: NO_SIGN_IN,
     shareLinks: NO_SHARE_LINKS,
     fetch: (url, maxBytes) => fetchDocument(url, maxBytes),

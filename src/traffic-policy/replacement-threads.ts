@@ -3,10 +3,16 @@ import { Limiter } from '../lib/limiter.ts';
 import { withDeadline } from '../lib/time/deadline.ts';
 import { PolicyFailure } from './policy-errors.ts';
 import type { ProcessorTime } from './state/processor-time.ts';
-import { type ReplacedText, replaceAll, type SearchedBody, type TextReplacement } from './text-replacements.ts';
+import {
+  contentOf,
+  type ReplacedText,
+  replaceAll,
+  type SearchedBody,
+  type TextReplacement,
+} from './text-replacements.ts';
 
 export interface Job {
-  readonly searched: string | SearchedBody;
+  readonly searched: string | Uint8Array;
   readonly replacements: readonly { readonly source: string; readonly to: string }[];
 }
 /** With the milliseconds of processor time that it took. */
@@ -46,7 +52,7 @@ export class ReplacementThreads {
    * @param searched the bytes of a body must not change until they have been searched
    * @param time is charged: the payer's, or the share of a client network in it
    * @param left aborts when the client leaves; left out: nobody can tell
-   * @throws Error when it takes too long, or the result is too long
+   * @throws Error when it takes too long, or the result is too long; and what decoding throws
    * @throws the reason of `left`, when it aborts before its turn
    */
   async replace(
@@ -56,12 +62,11 @@ export class ReplacementThreads {
     left?: AbortSignal,
   ): Promise<ReplacedText> {
     const size = replacements.reduce((sum, { pattern }) => sum + pattern.size, 0);
-    if (size * lengthOf(searched) <= AT_ONCE) return time.run(() => replaceAll(searched, replacements));
-    const job = {
-      searched,
-      replacements: replacements.map(({ pattern, to }) => ({ source: pattern.source, to })),
-    };
-    const inTurn = () => this.#turns.run(() => this.#measured(job, time), left);
+    if (size * lengthOf(searched) <= AT_ONCE) {
+      return time.run(() => replaceAll(typeof searched === 'string' ? searched : searched.bytes, replacements));
+    }
+    const patterns = replacements.map(({ pattern, to }) => ({ source: pattern.source, to }));
+    const inTurn = () => this.#turns.run(() => this.#measured(searched, patterns, time), left);
     const ofPayer = () => this.#turnsOf(time.whole, AT_A_TIME.payer).run(inTurn, left);
     return time === time.whole ? ofPayer() : this.#turnsOf(time, AT_A_TIME.network).run(ofPayer, left);
   }
@@ -72,10 +77,15 @@ export class ReplacementThreads {
     return turns;
   }
 
-  async #measured(job: Job, time: ProcessorTime): Promise<ReplacedText> {
+  async #measured(
+    searched: string | SearchedBody,
+    replacements: Job['replacements'],
+    time: ProcessorTime,
+  ): Promise<ReplacedText> {
     if (time.isSpent) {
       throw new PolicyFailure('ERR_NGROK_5001', "the authtoken's policies have used up their processor time");
     }
+    const job = { searched: await contentOf(searched, time), replacements };
     const start = performance.now();
     let spentMs: number | undefined;
     const worker = this.#idle.pop() ?? new Worker(this.script, { resourceLimits: LIMITS });
@@ -115,7 +125,7 @@ export class ReplacementThreads {
 /** @returns characters, or bytes; without end where decoding would tell */
 function lengthOf(searched: string | SearchedBody): number {
   if (typeof searched === 'string') return searched.length;
-  return searched.coding === null ? searched.bytes.length : Number.POSITIVE_INFINITY;
+  return searched.decode === null ? searched.bytes.length : Number.POSITIVE_INFINITY;
 }
 
 function resultOf(worker: Worker, job: Job): Promise<JobResult> {

@@ -1,9 +1,6 @@
 import { isUtf8 } from 'node:buffer';
-import { brotliDecompressSync, gunzipSync, inflateSync } from 'node:zlib';
-import { messageOf } from '../lib/errors.ts';
-import type { Coding } from './action-parts/message-body.ts';
-import { PolicyFailure } from './policy-errors.ts';
 import type { RegularExpression } from './regular-expression.ts';
+import type { ProcessorTime } from './state/processor-time.ts';
 
 export interface TextReplacement {
   readonly pattern: RegularExpression;
@@ -11,13 +8,20 @@ export interface TextReplacement {
   readonly to: string;
 }
 
-/** A body, which becomes a text when its turn has come: texts that wait would take more memory, decoded bodies far more. */
+/** A body, which is decoded when its turn has come: bodies that wait would take far more memory. */
 export interface SearchedBody {
   readonly bytes: Uint8Array;
-  /** Of its `content-encoding`; null: it has none. */
-  readonly coding: Coding | null;
-  /** Limit of what it holds when it is decoded. */
-  readonly maxBytes: number;
+  /**
+   * Undoes its `content-encoding`; null: it has none. Not a thread's work: Node.js 20 ends the whole process when a thread is
+   * ended while it creates a decoder.
+   */
+  readonly decode: ((time: ProcessorTime) => Promise<Uint8Array>) | null;
+}
+
+/** What is searched of a body, or the text as it is. @throws what decoding throws */
+export async function contentOf(searched: string | SearchedBody, time: ProcessorTime): Promise<string | Uint8Array> {
+  if (typeof searched === 'string') return searched;
+  return searched.decode === null ? searched.bytes : searched.decode(time);
 }
 
 export interface ReplacedText {
@@ -33,17 +37,15 @@ const MAX_LENGTH = 2 * 1024 * 1024;
 /** Characters of a match that policies can read. */
 const MAX_SHOWN = 4096;
 
-const DECODE = { gzip: gunzipSync, deflate: inflateSync, br: brotliDecompressSync };
-
 const NO_BUDGET = { spend: () => {} };
 
 /**
  * Replaces all matches in a text or a body, one replacement after another.
  *
- * @throws {PolicyFailure} when a body cannot be decoded, or the result is too long
+ * @throws {PolicyFailure} when the result is too long
  */
-export function replaceAll(searched: string | SearchedBody, replacements: readonly TextReplacement[]): ReplacedText {
-  const bytes = typeof searched === 'string' ? null : decoded(searched);
+export function replaceAll(searched: string | Uint8Array, replacements: readonly TextReplacement[]): ReplacedText {
+  const bytes = typeof searched === 'string' ? null : searched;
   const encoding = bytes === null || isUtf8(bytes) ? 'utf8' : 'latin1';
   const matches: { replacement_index: number; matched_content: string }[] = [];
   let text =
@@ -56,15 +58,4 @@ export function replaceAll(searched: string | SearchedBody, replacements: readon
     text = pattern.replace(text, replacement, { all: true, budget: NO_BUDGET, maxLength: MAX_LENGTH });
   }
   return { text, encoding, matches };
-}
-
-function decoded({ bytes, coding, maxBytes }: SearchedBody): Uint8Array {
-  if (coding === null) return bytes;
-  try {
-    return DECODE[coding](bytes, { maxOutputLength: maxBytes });
-  } catch (error) {
-    const isLong = (error as NodeJS.ErrnoException).code === 'ERR_BUFFER_TOO_LARGE';
-    const problem = isLong ? `its content is longer than ${maxBytes} bytes` : messageOf(error);
-    throw new PolicyFailure('ERR_NGROK_2300', `the body cannot be decoded: ${problem}`, { cause: error });
-  }
 }

@@ -58,7 +58,7 @@ export interface Choice {
   automatic: 'security' | 'stable' | null;
 }
 
-/** Why nothing has to be done; null: the release is to be installed. */
+/** Why there is nothing to do; null: the release has to be installed. */
 export function whySettled({ installed, release, to, automatic }: Choice, { rejected }: History): string | null {
   const { version, security } = release;
   if (version === installed) return `version ${installed} is installed`;

@@ -38,7 +38,7 @@ export interface Available {
   installed: string;
   release: Release;
   source: ReleaseSource;
-  /** Why nothing has to be done; null: the release is to be installed. */
+  /** Why there is nothing to do; null: the release has to be installed. */
   settled: string | null;
 }
 

@@ -3,11 +3,12 @@ import { messageOf } from '../../lib/errors.ts';
 import { Reservation } from '../../lib/memory-budget.ts';
 import type { ActionContext } from '../action-context.ts';
 import { prepareReplacement, Replacement, replacementsOf } from '../action-parts/find-replace.ts';
-import { type Coding, codingOf, forgetBytes } from '../action-parts/message-body.ts';
+import { type Coding, codingOf, decodedBody, forgetBytes } from '../action-parts/message-body.ts';
 import { parseConfig } from '../action-problems.ts';
 import { PolicyFailure } from '../policy-errors.ts';
 import type { PolicyRequest, PolicyResponse } from '../policy-subjects.ts';
 import { firstValue, parseMediaType } from '../scope/header-map.ts';
+import type { ProcessorTime } from '../state/processor-time.ts';
 import { type PreparedAction, policyError } from '../steps.ts';
 
 const MAX_BODY = 1024 * 1024;
@@ -104,18 +105,27 @@ function prepare(config: unknown, context: ActionContext): Replace {
   const { replacements } = parseConfig(BodyFindReplaceConfig, config);
   const prepared = replacements.map((item, at) => prepareReplacement(item, `config.replacements[${at}]`, context));
   return async (bytes, headers, request) => {
-    const coding = knownCoding(headers);
+    const isCoded = knownCoding(headers) !== null;
     const scope = context.scopeOf(request);
     const wanted = prepared.map((each) => each(scope));
     // What was parsed of the request must not wait with it.
     scope.changed();
     const { text, encoding, matches } = await context.ports.replaceIn(
-      { bytes, coding, maxBytes: MAX_BODY },
+      { bytes, decode: isCoded ? (time) => contentFor(bytes, headers, time) : null },
       wanted,
       request,
     );
     return { body: matches.length === 0 ? null : Buffer.from(text, encoding), matches };
   };
+}
+
+/** Few bodies are decoded at a time: what they take is not reserved. */
+async function contentFor(bytes: Buffer, headers: readonly string[], time: ProcessorTime): Promise<Buffer> {
+  try {
+    return await decodedBody(bytes, headers, MAX_BODY, new Reservation(null), time);
+  } catch (error) {
+    throw failure(messageOf(error), error);
+  }
 }
 
 function knownCoding(headers: readonly string[]): Coding | null {

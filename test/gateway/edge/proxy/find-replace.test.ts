@@ -11,6 +11,7 @@ import type { PolicyPorts } from '../../../../src/traffic-policy/ports.ts';
 import { ReplacementThreads } from '../../../../src/traffic-policy/replacement-threads.ts';
 import { ProcessorTime } from '../../../../src/traffic-policy/state/processor-time.ts';
 import {
+  contentOf,
   type ReplacedText,
   replaceAll,
   type SearchedBody,
@@ -219,7 +220,7 @@ describe('response-body-find-replace', () => {
     expect([unchanged.status, unchanged.headers['x-found']]).toEqual([304, '0']);
   });
 
-  it('searches long bodies in a thread, decoded there, which ends when it takes too long', async () => {
+  it('searches long bodies, also compressed ones, in a thread, which ends when it takes too long', async () => {
     const time = new ProcessorTime(1, systemClock);
     const page = `${'ab'.repeat(250_000)}secret`;
     const endpoint = await edge.serve(HOST, (_, res) => void res.writeHead(200, GZIP).end(gzipSync(page)));
@@ -260,7 +261,8 @@ describe('what waits to be searched', () => {
     const waiting: (() => void)[] = [];
     const replaceIn = (text: string | SearchedBody, all: readonly TextReplacement[]) =>
       new Promise<ReplacedText>((resolve) => {
-        waiting.push(() => resolve(replaceAll(text, all)));
+        const time = new ProcessorTime(1, systemClock);
+        waiting.push(() => resolve(contentOf(text, time).then((content) => replaceAll(content, all))));
       });
     const endpoint = await edge.serve(HOST, handler);
     Object.assign(endpoint, { policy: compilePolicy(JSON.stringify(policy), 'http', { ports: { replaceIn } }) });
