@@ -41,6 +41,7 @@ export class AgentService {
       const online = tunnels.filter(({ status }) => status === 'online' || status === 'degraded');
       return { version, online: session.state === 'online', tunnels: online.map(({ url }) => url), restarts };
     } catch {
+      // The agent's own log says why; here, it only counts that nobody can use it.
       return { version: null, online: false, tunnels: [], restarts };
     }
   }

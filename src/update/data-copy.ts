@@ -1,7 +1,7 @@
+import { existsSync } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { basename, dirname } from 'node:path';
 import { readSavedTunnels } from '../agent/offline/saved-tunnels.ts';
-import { hasErrno } from '../lib/errors.ts';
 import type { Host } from '../service/host.ts';
 import type { UpdateFiles } from './update-files.ts';
 
@@ -35,7 +35,7 @@ export class DataCopy {
 
   /** Copies the files, unless an interrupted attempt has done so: the new version may have changed them since. */
   async keep(): Promise<void> {
-    if (await exists(this.copy)) return;
+    if (existsSync(this.copy)) return;
     const incoming = `${this.copy}.tmp`;
     await this.#sh(KEEP, incoming);
     await this.files.sync(incoming);
@@ -60,14 +60,4 @@ export class DataCopy {
     const { uid, gid } = await stat(this.data);
     await this.run('sh', '-c', script, archive, this.data, String(uid), String(gid), ...args);
   }
-}
-
-async function exists(path: string): Promise<boolean> {
-  return stat(path).then(
-    () => true,
-    (error: unknown) => {
-      if (hasErrno(error, 'ENOENT')) return false;
-      throw error;
-    },
-  );
 }

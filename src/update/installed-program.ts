@@ -1,8 +1,10 @@
-import { cp, link, mkdir, readdir, readFile, realpath, rm } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { cp, link, mkdir, readdir, readFile, rm } from 'node:fs/promises';
 import { basename, dirname, join, relative } from 'node:path';
 import { z } from 'zod';
-import { hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
+import { messageOf, OperatorError } from '../lib/errors.ts';
 import type { Host } from '../service/host.ts';
+import { GATEWAY_SERVICE, packagedUnitOf, unitFileOf } from '../service/service.ts';
 import type { ProgramPaths } from '../service/unit.ts';
 import { KINDS, type Kind } from './release.ts';
 import { replaceLink, type UpdateFiles } from './update-files.ts';
@@ -36,8 +38,8 @@ export interface InstalledProgram {
   stage(version: string, archive: string): Promise<void>;
   /** Makes the next start run a version that was staged, or the one before it. Repeating it is harmless. */
   switchTo(version: string): Promise<void>;
-  /** Why going back would fail; null: it works. */
-  cannotReturn(): Promise<string | null>;
+  /** Why an update must not begin; null: it may. */
+  obstacle(): Promise<string | null>;
   /** Puts the present version where the update's unit runs it from, whatever happens to the program. */
   provideWatcher(link: string): Promise<void>;
 }
@@ -120,7 +122,7 @@ export class FolderInstallation implements InstalledProgram {
     await replaceLink(this.files, join(this.place.folder, CURRENT), join(VERSIONS, version), this.place.folder);
   }
 
-  async cannotReturn(): Promise<null> {
+  async obstacle(): Promise<null> {
     return null;
   }
 
@@ -167,7 +169,7 @@ export class PackageInstallation implements InstalledProgram {
     await mkdir(this.archives, { recursive: true, mode: 0o700 });
     const before = await this.installed();
     // npm can make the package again from what it has installed; dpkg cannot.
-    if (this.place.kind === 'npm' && !(await exists(this.#archive(before)))) {
+    if (this.place.kind === 'npm' && !existsSync(this.#archive(before))) {
       await this.run('npm', 'pack', this.place.folder, '--ignore-scripts', '--pack-destination', this.archives);
     }
     await this.#removeAllBut([before]);
@@ -183,10 +185,15 @@ export class PackageInstallation implements InstalledProgram {
     }
   }
 
-  async cannotReturn(): Promise<string | null> {
-    const before = await this.installed();
-    if (this.place.kind === 'npm' || (await exists(this.#archive(before)))) return null;
-    return `${this.#archive(before)} is missing; put the package of the installed version there, or update once with apt`;
+  async obstacle(): Promise<string | null> {
+    const isNpm = this.place.kind === 'npm';
+    // It would lose the files that it loads later.
+    if ([unitFileOf(GATEWAY_SERVICE), packagedUnitOf(`${GATEWAY_SERVICE.name}.service`)].some(existsSync)) {
+      return `the gateway on this machine runs the same program: update both with ${isNpm ? 'npm' : 'apt'}, and restart them`;
+    }
+    const before = this.#archive(await this.installed());
+    if (isNpm || existsSync(before)) return null;
+    return `it could not go back, as ${before} is missing; put the package of the installed version there, or update once with apt`;
   }
 
   /** The package's files disappear while the other version is installed: the watcher runs from a copy. */
@@ -244,14 +251,4 @@ async function syncAll(folder: string, files: UpdateFiles): Promise<void> {
     else if (entry.isFile()) await files.sync(path);
   }
   await files.syncFolder(folder);
-}
-
-async function exists(path: string): Promise<boolean> {
-  return realpath(path).then(
-    () => true,
-    (error: unknown) => {
-      if (hasErrno(error, 'ENOENT')) return false;
-      throw error;
-    },
-  );
 }

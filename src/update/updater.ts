@@ -172,8 +172,8 @@ export class Updater {
     if (trial !== null && trial.state !== 'probation') {
       throw new OperatorError(`update to ${trial.to} under way (${trial.state}); see: journalctl -u ${UPDATE_UNIT}`);
     }
-    const problem = await this.#installation.cannotReturn();
-    if (problem !== null) throw new OperatorError(`update refused, as it could not go back: ${problem}`);
+    const problem = await this.#installation.obstacle();
+    if (problem !== null) throw new OperatorError(`update refused: ${problem}`);
   }
 
   async #requireSpace(size: number): Promise<void> {
