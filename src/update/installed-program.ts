@@ -204,14 +204,19 @@ export class PackageInstallation implements InstalledProgram {
     for (const name of ['package.json', 'defaults', 'dist']) {
       await cp(join(this.place.folder, name), join(copy, name), { recursive: true });
     }
+    await syncAll(copy, this.files);
     const { node } = this.place;
     const own = relative(this.place.folder, node);
     if (!own.startsWith('..')) {
-      await mkdir(dirname(join(copy, own)), { recursive: true });
-      // A package replaces the name, not the file.
-      await link(node, join(copy, own)).catch(() => cp(node, join(copy, own)));
+      const target = join(copy, own);
+      await mkdir(dirname(target), { recursive: true });
+      // A package replaces the name, not the file, which cannot be opened for writing while it runs.
+      await link(node, target).catch(async () => {
+        await cp(node, target);
+        await this.files.sync(target);
+      });
+      for (const folder of [dirname(target), copy]) await this.files.syncFolder(folder);
     }
-    await syncAll(copy, this.files);
     await replaceLink(this.files, path, copy, dirname(path));
   }
 

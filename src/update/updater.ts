@@ -8,7 +8,7 @@ import { rootCommand } from '../lib/process/own-command.ts';
 import { systemClock } from '../lib/time/clock.ts';
 import { PUBLISHED_UPDATES } from '../packaged.ts';
 import type { Host } from '../service/host.ts';
-import { AGENT_SERVICE, stateFolderOf, unitFileOf } from '../service/service.ts';
+import { AGENT_SERVICE, installedUnit, stateFolderOf } from '../service/service.ts';
 import type { ProgramPaths } from '../service/unit.ts';
 import { AgentService, thisMoment } from './agent-service.ts';
 import { DataCopy } from './data-copy.ts';
@@ -162,12 +162,11 @@ export class Updater {
 
   async #requireReady(): Promise<void> {
     if (!this.host.isBooted) throw new OperatorError('update not supported: systemd is not running on this machine');
-    await readFile(`${this.host.root}${unitFileOf(AGENT_SERVICE)}`).catch((error: unknown) => {
-      if (!hasErrno(error, 'ENOENT')) throw error;
+    if (installedUnit(AGENT_SERVICE, this.host.root) === null) {
       throw new OperatorError(
         `service not installed: nothing would try the new version; run ${rootCommand('service install')} first`,
       );
-    });
+    }
     const trial = await this.#records.trial();
     if (trial !== null && trial.state !== 'probation') {
       throw new OperatorError(`update to ${trial.to} under way (${trial.state}); see: journalctl -u ${UPDATE_UNIT}`);

@@ -1,6 +1,10 @@
-import { readdirSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import { createHash, generateKeyPairSync } from 'node:crypto';
+import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import packageJson from '../../../package.json' with { type: 'json' };
+import { publicKeyText, signedManifest } from '../../../scripts/packages/release-manifest.js';
 import { AGENT_SERVICE } from '../../../src/service/service.ts';
 import { unitText, userText } from '../../../src/service/unit.ts';
 import { unless } from '../../support/requirements.ts';
@@ -14,6 +18,15 @@ const INCLUDE = ['systemd', 'systemd-sysv', 'dbus', 'curl', 'ca-certificates', '
 const [OLD, NEW] = ['0.0.9', '0.0.10'];
 const NODE = '/usr/lib/device-agent/bin/node';
 const SETTINGS = '/etc/device-agent/settings.env';
+
+/** Makes the package of another version. $0: a package, $1: the version, $2: a command in its folder, $3: the folder for it */
+const REPACK = `
+work=$(mktemp -d) && dpkg-deb -R "$0" "$work/root" && cd "$work/root"
+sed -i "s/^Version: .*/Version: $1/" DEBIAN/control
+grep -rlF '"${packageJson.version}"' usr/lib/device-agent/dist | xargs sed -i "s/\\"${packageJson.version}\\"/\\"$1\\"/"
+sed -i "s/\\"version\\":\\"[^\\"]*\\"/\\"version\\":\\"$1\\"/" usr/lib/device-agent/package.json
+eval "$2"
+dpkg-deb --root-owner-group -Zgzip -z1 -b . "$3/device-agent_$1_amd64.deb" && rm -r "$work"`;
 
 const NAMES = ['connect.gateway', 'api.gateway', 'agent-device.sitea', 'camera.sitea'];
 
@@ -179,5 +192,56 @@ describe.each([
     expect(await run(`tail -n 1 ${unit}`)).toBe('# edited\n');
     await run(`apt-get purge --yes device-agent; rm ${unit}; systemctl daemon-reload`);
     expect(await files()).toEqual([]);
+  });
+
+  it('are updated by device-agent update, which goes back from a version that does not answer', async () => {
+    const { privateKey } = generateKeyPairSync('ed25519');
+    const keys = { number: 0, keys: [publicKeyText(privateKey)] };
+    await machine.write('/etc/device-agent/update-keys.json', JSON.stringify(keys));
+    const folder = '/srv/releases';
+    /** Puts a package of a version, and its manifest, into the machine. */
+    const release = async (version: string, change = 'true') => {
+      const name = `device-agent_${version}_amd64.deb`;
+      execFileSync('sh', ['-ec', REPACK, join(debs, `device-agent_${OLD}_amd64.deb`), version, change, repository]);
+      await run(`mkdir -p ${folder} && curl -sSf -o ${folder}/${name} ${server.url}/${name}`);
+      const content = readFileSync(join(repository, name));
+      const sha256 = createHash('sha256').update(content).digest('hex');
+      const text = signedManifest(
+        {
+          ...{ version, channel: 'stable', security: null, keys: { number: 0, keys: [] } },
+          ...{ released: new Date().toISOString(), expires: new Date(Date.now() + 86_400_000).toISOString() },
+          files: [{ kind: 'deb', architecture: 'x64', name, size: content.length, sha256 }],
+        },
+        [privateKey],
+      );
+      await machine.write(`${folder}/manifest.json`, text);
+      return `${folder}/${name}`;
+    };
+    const update = async () => {
+      const { code, stdout, stderr } = await machine.run('device-agent', 'update', '--from', folder);
+      return `${stdout}${stderr}exit code ${code}`;
+    };
+    // Its exit code says that there is no gateway.
+    const running = async () => JSON.parse((await machine.run('device-agent', 'status', '--json')).stdout).version;
+
+    const first = await release('1.0.0');
+    await machine.write('/etc/device-agent/authtoken', 'an-authtoken\n');
+    await run(`apt-get install --yes ${first} && echo NGROK_SERVER_ADDR=127.0.0.1:9 >> ${SETTINGS}`);
+    await run('device-agent service install && systemctl restart device-agent');
+    await release('1.1.0');
+    expect(await update()).toContain('/packages/device-agent_1.0.0.deb is missing');
+    await run(
+      `mkdir -p /var/lib/device-agent-update/packages && cp ${first} /var/lib/device-agent-update/packages/device-agent_1.0.0.deb`,
+    );
+    expect(await update()).toContain('updated from 1.0.0 to 1.1.0\nexit code 0');
+    expect([await running(), await isActive('device-agent')]).toEqual(['1.1.0', true]);
+
+    await release('1.2.0', "printf 'setInterval(() => {}, 1000)' > usr/lib/device-agent/dist/cli.js");
+    expect(await update()).toMatch(/went back from 1\.2\.0 to 1\.1\.0: .*\nexit code 1$/);
+    expect([await running(), await isActive('device-agent')]).toEqual(['1.1.0', true]);
+
+    await run('mkdir -p /usr/lib/systemd/system && touch /usr/lib/systemd/system/device-agent-gateway.service');
+    await release('1.3.0');
+    expect(await update()).toContain('the gateway on this machine runs the same program: update both with apt');
   });
 });
