@@ -10,6 +10,7 @@ import { NO_PROXIES } from '../../src/lib/network/proxy-rules.ts';
 import { fileFor, MAX_MANIFEST_BYTES, openRelease, type ReleaseFile } from '../../src/update/release.ts';
 import { download, openSource, readManifest } from '../../src/update/release-source.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
+import { until } from '../support/until.ts';
 
 const CONTENT = Buffer.alloc(300_000, 'program ');
 const FILE: ReleaseFile = {
@@ -98,6 +99,7 @@ describe('a file of a release', () => {
   });
 
   it('that was cut off is completed by the next call, which asks only for the rest', async () => {
+    const path = join(temporaryFolder(), 'fetched');
     const ranges: (string | undefined)[] = [];
     const source = await mirror((request, response) => {
       const { range } = request.headers;
@@ -105,12 +107,13 @@ describe('a file of a release', () => {
       const from = Number(/^bytes=(\d+)-$/.exec(range ?? '')?.[1] ?? 0);
       if (from === 0) {
         response.writeHead(200, { 'content-length': CONTENT.length });
-        return response.write(CONTENT.subarray(0, 100_000), () => response.destroy());
+        response.write(CONTENT.subarray(0, 100_000));
+        const isThere = () => existsSync(`${path}.part`) && statSync(`${path}.part`).size > 0;
+        return void until(isThere, 'a part on the disk').then(() => response.destroy());
       }
       response.writeHead(206, { 'content-range': `bytes ${from}-${CONTENT.length - 1}/${CONTENT.length}` });
       return response.end(CONTENT.subarray(from));
     });
-    const path = join(temporaryFolder(), 'fetched');
     await expect(download(source, FILE, path)).rejects.toThrow(/download interrupted.*repeat the command/);
     const { size } = statSync(`${path}.part`);
     expect(existsSync(path)).toBe(false);
