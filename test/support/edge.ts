@@ -15,11 +15,11 @@ import { RelayTickets } from '../../src/gateway/edge/relays/relay-tickets.ts';
 import { Relays } from '../../src/gateway/edge/relays/relays.ts';
 import { AgentConnections } from '../../src/gateway/edge/tls/agent-connections.ts';
 import { LostAddresses } from '../../src/gateway/endpoints/endpoint-registry.ts';
+import { EndpointTraffic } from '../../src/gateway/endpoints/endpoint-traffic.ts';
 import {
   type ClientInfo,
   EDGE_TERMINATION,
   type EndpointProtocol,
-  EndpointTraffic,
   type GatewayEndpoint,
 } from '../../src/gateway/endpoints/online-endpoint.ts';
 import { EdgeCounters } from '../../src/gateway/metrics/edge-counters.ts';

@@ -6,10 +6,10 @@ import type { TlsTermination } from '../../traffic-policy/policy-subjects.ts';
 import { type AddressSettings, urlOf } from '../endpoints/endpoint-address.ts';
 import type { EndpointOwner } from '../endpoints/endpoint-owner.ts';
 import { type LiveEndpoint, WITHOUT_AGENT } from '../endpoints/live-view.ts';
+import { EndpointTraffic } from '../endpoints/endpoint-traffic.ts';
 import {
   EDGE_TERMINATION,
   type EndpointProtocol,
-  EndpointTraffic,
   type OnlineEndpoint,
 } from '../endpoints/online-endpoint.ts';
 import { type ReportQueue, type ReportReader, RequestFeed } from '../endpoints/request-feed.ts';

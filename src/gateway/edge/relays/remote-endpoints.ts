@@ -20,11 +20,11 @@ import type { SecretsBox } from '../../../lib/secrets-box.ts';
 import { withDeadline } from '../../../lib/time/deadline.ts';
 import { NO_POLICY } from '../../../traffic-policy/engine.ts';
 import type { TlsTermination } from '../../../traffic-policy/policy-subjects.ts';
+import { EndpointTraffic } from '../../endpoints/endpoint-traffic.ts';
 import {
   type ClientInfo,
   EDGE_TERMINATION,
   type EndpointProtocol,
-  EndpointTraffic,
   type GatewayEndpoint,
   type InternalAddress,
 } from '../../endpoints/online-endpoint.ts';
