@@ -3,6 +3,7 @@ import type { RequestListener } from 'node:http';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { CleanupStack } from '../lib/cleanup-stack.ts';
+import { messageOf } from '../lib/errors.ts';
 import { ExpressMessages } from '../lib/http/express-app.ts';
 import { OneTimeCodes } from '../lib/http/one-time-code.ts';
 import { InspectingAgent } from '../lib/network/client-handshake.ts';
@@ -72,6 +73,7 @@ import { ActivityLog, noteEndpoints, noteSessions, noteSignIn } from './events/a
 import { EventDelivery } from './events/event-delivery.ts';
 import { PolicyWatch } from './events/policy-watch.ts';
 import { finishClients } from './finish-clients.ts';
+import type { TrafficHistory } from './history/traffic-history.ts';
 import { EdgeCounters } from './metrics/edge-counters.ts';
 import { watchProcess } from './metrics/process-watch.ts';
 import { EndpointBinder } from './sessions/endpoint-binder.ts';
@@ -354,6 +356,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   // What a copy of the database has sent, it would forget.
   if (database.unwritable === null && cluster === null) onStop(startDelivery());
   else if (database.unwritable === null) cluster?.primary.whileSelf(startDelivery);
+  const history = await startHistory(context, { folder, node: nodeAddress ?? '', sessions });
   await startDailyBackups(context, folder);
   onStop(keepSmall(database));
   const sightings = new DeviceSightings(store, log, cluster && ((id) => cluster.hasSession(id)));
@@ -402,7 +405,18 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     const app = createManagementApi(
       {
         ...context,
-        ...{ ipPolicies, policyKnowledge, people, live, conditions, sightings, place, cloudEndpoints, signInCodes },
+        ...{
+          ipPolicies,
+          policyKnowledge,
+          people,
+          live,
+          history,
+          conditions,
+          sightings,
+          place,
+          cloudEndpoints,
+          signInCodes,
+        },
         tcpPorts,
         dnsServers: options.acme?.resolvers ?? null,
         wakeCertificateRenewal: wake,
@@ -465,6 +479,33 @@ async function startDailyBackups({ options, store, log, onStop }: GatewayContext
   const backups = new DailyBackups({ plan, write, log });
   backups.start();
   onStop(() => backups.stop());
+}
+
+/** @returns null: the gateway keeps no history, or cannot */
+async function startHistory(
+  context: GatewayContext,
+  { folder, node, sessions }: { folder: string; node: string; sessions: SessionServer },
+): Promise<TrafficHistory | null> {
+  const { options, store, log, onStop } = context;
+  const days = options.historyDays ?? 0;
+  // A folder that cannot be written has nothing new to tell.
+  if (days === 0 || store.database.temporary !== null) return null;
+  // Gateways inside agents have none.
+  const { HistoryFile } = await import('./history/history-file.ts');
+  const { TrafficHistory: History } = await import('./history/traffic-history.ts');
+  try {
+    const history = new History(context, {
+      file: HistoryFile.open(join(folder, 'history.db'), days, log),
+      node,
+    });
+    await history.start();
+    history.follow(context.endpoints, sessions);
+    onStop(() => history.stop());
+    return history;
+  } catch (error) {
+    log.error({ reason: messageOf(error) }, 'history not kept: its file cannot be used');
+    return null;
+  }
 }
 
 /** A disk that hangs must not keep the figures from other gateways, which would take this one for lost. */

@@ -12,8 +12,8 @@ import type { CompiledPolicy } from '../../traffic-policy/engine.ts';
 import type { TlsTermination } from '../../traffic-policy/policy-subjects.ts';
 import { bindingOf } from '../endpoints/endpoint-address.ts';
 import type { EndpointOwner } from '../endpoints/endpoint-owner.ts';
-import type { LiveEndpoint } from '../endpoints/live-view.ts';
 import type { EndpointTraffic } from '../endpoints/endpoint-traffic.ts';
+import type { LiveEndpoint } from '../endpoints/live-view.ts';
 import {
   type AgentUpstream,
   type ClientInfo,
