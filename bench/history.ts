@@ -7,7 +7,7 @@ import { mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { HistoryFile, MINUTES, type NewRow } from '../src/gateway/history/history-file.ts';
-import { historyPoints } from '../src/gateway/history/history-points.ts';
+import { type HistoryRange, historyPart, type Named, pointsOf } from '../src/gateway/history/history-points.ts';
 import { Values } from '../src/gateway/history/history-values.ts';
 import { createLog } from '../src/lib/log/log.ts';
 
@@ -103,4 +103,8 @@ function valuesOf(seed: number): Values {
 
 function percentile(values: readonly number[], share: number): number {
   return [...values].sort((a, b) => a - b)[Math.floor((values.length - 1) * share)] ?? 0;
+}
+
+function historyPoints(file: HistoryFile, of: Named, range: HistoryRange, now: number) {
+  return pointsOf([historyPart(file, of, range)], range, now);
 }

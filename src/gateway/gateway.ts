@@ -3,7 +3,6 @@ import type { RequestListener } from 'node:http';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { CleanupStack } from '../lib/cleanup-stack.ts';
-import { messageOf } from '../lib/errors.ts';
 import { ExpressMessages } from '../lib/http/express-app.ts';
 import { OneTimeCodes } from '../lib/http/one-time-code.ts';
 import { InspectingAgent } from '../lib/network/client-handshake.ts';
@@ -73,7 +72,6 @@ import { ActivityLog, noteEndpoints, noteSessions, noteSignIn } from './events/a
 import { EventDelivery } from './events/event-delivery.ts';
 import { PolicyWatch } from './events/policy-watch.ts';
 import { finishClients } from './finish-clients.ts';
-import type { TrafficHistory } from './history/traffic-history.ts';
 import { EdgeCounters } from './metrics/edge-counters.ts';
 import { watchProcess } from './metrics/process-watch.ts';
 import { EndpointBinder } from './sessions/endpoint-binder.ts';
@@ -356,7 +354,11 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   // What a copy of the database has sent, it would forget.
   if (database.unwritable === null && cluster === null) onStop(startDelivery());
   else if (database.unwritable === null) cluster?.primary.whileSelf(startDelivery);
-  const history = await startHistory(context, { folder, node: nodeAddress ?? '', sessions });
+  // Gateways inside agents have none.
+  const historyCode = (options.historyDays ?? 0) > 0 ? await import('./history/start-history.ts') : null;
+  const others = cluster && relays && shared && { ask: shared.postgres.ask, relays, cluster };
+  const history =
+    (await historyCode?.startHistory(context, { folder, node: nodeAddress ?? '', sessions, others })) ?? null;
   await startDailyBackups(context, folder);
   onStop(keepSmall(database));
   const sightings = new DeviceSightings(store, log, cluster && ((id) => cluster.hasSession(id)));
@@ -381,12 +383,14 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     });
   };
   const metricsHere = lazyMetrics({ store, live: here, counters, conditions });
-  relays?.on('asked', (question, answer) => {
+  relays?.on('asked', (question, answer, details) => {
     const report = async (): Promise<GatewayReport> => {
       const counted = countedBy(counters.totals, [...here.endpoints(), ...cloudEndpoints.views()]);
       return { ...counted, ...(await conditionsSoon(conditions())) };
     };
-    answer(question === 'metrics' ? metricsHere() : report().then((counted) => JSON.stringify(counted)));
+    if (question === 'history')
+      answer(historyCode?.historyAnswer(history, details) ?? Promise.reject(new Error('there is none')));
+    else answer(question === 'metrics' ? metricsHere() : report().then((counted) => JSON.stringify(counted)));
   });
   const place: GatewayPlace = {
     ...joinOrigin(options.apiUrl ?? null, baseDomain, httpsPort),
@@ -479,33 +483,6 @@ async function startDailyBackups({ options, store, log, onStop }: GatewayContext
   const backups = new DailyBackups({ plan, write, log });
   backups.start();
   onStop(() => backups.stop());
-}
-
-/** @returns null: the gateway keeps no history, or cannot */
-async function startHistory(
-  context: GatewayContext,
-  { folder, node, sessions }: { folder: string; node: string; sessions: SessionServer },
-): Promise<TrafficHistory | null> {
-  const { options, store, log, onStop } = context;
-  const days = options.historyDays ?? 0;
-  // A folder that cannot be written has nothing new to tell.
-  if (days === 0 || store.database.temporary !== null) return null;
-  // Gateways inside agents have none.
-  const { HistoryFile } = await import('./history/history-file.ts');
-  const { TrafficHistory: History } = await import('./history/traffic-history.ts');
-  try {
-    const history = new History(context, {
-      file: HistoryFile.open(join(folder, 'history.db'), days, log),
-      node,
-    });
-    await history.start();
-    history.follow(context.endpoints, sessions);
-    onStop(() => history.stop());
-    return history;
-  } catch (error) {
-    log.error({ reason: messageOf(error) }, 'history not kept: its file cannot be used');
-    return null;
-  }
 }
 
 /** A disk that hangs must not keep the figures from other gateways, which would take this one for lost. */

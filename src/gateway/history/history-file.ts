@@ -41,7 +41,17 @@ export interface NewRun extends Run {
   readonly of: Subject;
 }
 
+/** Up to where the hours and days, in minutes, and the runs, in seconds, are kept elsewhere. */
+export interface PassedOn {
+  readonly hours: number;
+  readonly days: number;
+  readonly runs: number;
+}
+
 export type Level = 'minutes' | 'hours' | 'days';
+
+/** Up to where rows are summed up, when the file was begun and written, and up to where it was passed on. */
+type State = 'hours' | 'days' | 'begun' | 'written' | 'passedHours' | 'passedDays' | 'passedRuns';
 
 /** Minutes in a row of each level. */
 export const MINUTES: Readonly<Record<Level, number>> = { minutes: 1, hours: 60, days: 1440 };
@@ -165,6 +175,7 @@ export class HistoryFile {
       yield;
     }
     this.#setState('written', now);
+    if (this.#state('begun') === 0) this.#setState('begun', Math.floor(now / 60));
   }
 
   /**
@@ -268,7 +279,7 @@ export class HistoryFile {
 
   /**
    * Rows that together have all counts from one minute up to another one, as coarse as possible.
-   * @param level the coarsest that may be
+   * @param level the coarsest that may be: `days` are summed up once they are over
    */
   rows(series: readonly number[], level: Level, from: number, to: number): HistoryRow[] {
     const [days, hours] = [this.#state('days'), this.#state('hours')];
@@ -299,6 +310,49 @@ export class HistoryFile {
   /** When something was written for the last time, in whole seconds since 1970. */
   get written(): number {
     return this.#state('written');
+  }
+
+  /** When the file was begun, in whole minutes since 1970; 0: nothing was written yet. */
+  get begun(): number {
+    return this.#state('begun');
+  }
+
+  /** What is complete and was not {@link passedOn} yet: rows by the hour and the day, and runs that are new or have ended. */
+  notPassedOn(): { hours: NewRow[]; days: NewRow[]; runs: NewRun[]; until: PassedOn } {
+    const subject = (id: unknown): Subject => {
+      const [row] = this.#all('SELECT kind, key, device FROM series WHERE id = ?', [Number(id)]);
+      const [kind, key, device] = row as [Subject['kind'], string, string];
+      return { kind, key, device };
+    };
+    const until = { hours: this.#state('hours'), days: this.#state('days'), runs: this.#state('written') };
+    const rows = (level: 'hours' | 'days', since: number) =>
+      this.#all(`SELECT * FROM ${level} WHERE at >= ? AND at < ?`, [since, until[level]])
+        .map(readRow)
+        .map(({ series, at, values }) => ({ of: subject(series), at, values }));
+    const changed = this.#state('passedRuns');
+    const runs = this.#all('SELECT series, since, until FROM runs WHERE since >= ? OR until >= ?', [changed, changed]);
+    return {
+      hours: rows('hours', this.#state('passedHours')),
+      days: rows('days', this.#state('passedDays')),
+      runs: runs.map(([id, since, end]) => ({
+        of: subject(id),
+        since: Number(since),
+        until: end === null ? null : Number(end),
+      })),
+      until,
+    };
+  }
+
+  /** Remembers up to where everything is kept elsewhere, too. */
+  passedOn({ hours, days, runs }: PassedOn): Promise<void> {
+    return this.#transaction(this.#passingOn(hours, days, runs));
+  }
+
+  *#passingOn(hours: number, days: number, runs: number): Stepwise<void> {
+    yield;
+    this.#setState('passedHours', hours);
+    this.#setState('passedDays', days);
+    this.#setState('passedRuns', runs);
   }
 
   /** Resolves when all is written and closed. */
@@ -351,11 +405,11 @@ export class HistoryFile {
     this.#run(`INSERT OR REPLACE INTO ${level} VALUES (?, ?${places}, ?)`, [series, at, ...numbers, text]);
   }
 
-  #state(name: Level | 'written'): number {
+  #state(name: State): number {
     return Number(this.#all('SELECT value FROM state WHERE name = ?', [name])[0]?.[0] ?? 0);
   }
 
-  #setState(name: Level | 'written', value: number): void {
+  #setState(name: State, value: number): void {
     this.#run('INSERT OR REPLACE INTO state VALUES (?, ?)', [name, value]);
   }
 

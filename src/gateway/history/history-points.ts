@@ -19,56 +19,83 @@ export interface HistoryRange {
   readonly step: number;
 }
 
-/**
- * The history of an endpoint by its URL, of a device with its endpoints by its id, or of the gateway.
- * @param now in whole seconds since 1970
- */
-export function historyPoints(
-  file: HistoryFile,
-  of: Pick<Subject, 'kind' | 'key'>,
-  { from, to, step }: HistoryRange,
-  now: number,
-): HistoryPoint[] {
-  const own = of.kind === 'gateway' ? file.gateways() : file.series(of.kind, of.key);
+/** What has a history, as those who read it name it; a gateway: all of them. */
+export type Named = Pick<Subject, 'kind' | 'key'>;
+
+/** What one gateway has of a history, unsummed. */
+export interface HistoryPart {
+  readonly rows: readonly { readonly at: number; readonly values: Values }[];
+  /** When what is asked for was online. */
+  readonly runs: readonly Run[];
+  /** When the gateway ran. */
+  readonly known: readonly Run[];
+}
+
+/** What the file has of an endpoint by its URL, of a device with its endpoints by its id, or of the gateway. */
+export function historyPart(file: HistoryFile, of: Named, { from, to, step }: HistoryRange): HistoryPart {
+  const gateways = file.gateways();
+  const own = of.kind === 'gateway' ? gateways : file.series(of.kind, of.key);
   const counted = of.kind === 'device' ? [...own, ...file.endpointsOf(of.key)] : own;
-  const level: Level = step % MINUTES.days === 0 ? 'days' : step % MINUTES.hours === 0 ? 'hours' : 'minutes';
-  const first = from - (from % step);
+  const runs = (series: readonly number[]) => [
+    ...file.runs(series, from * 60, to * 60),
+    ...oldRuns(file, series, from, to),
+  ];
+  return { rows: file.rows(counted, levelOf(step), from, to), runs: runs(own), known: runs(gateways) };
+}
+
+/** Of days whose runs are no longer kept, one from their beginning, which is as long as all of them. */
+function oldRuns(file: HistoryFile, series: readonly number[], from: number, to: number): Run[] {
+  return file
+    .rows(series, 'days', from, to)
+    .filter(({ values }) => values.online > 0)
+    .map(({ at, values }) => ({ since: at * 60, until: at * 60 + values.online }));
+}
+
+/** The coarsest rows that suffice for steps of so many minutes. */
+export function levelOf(step: number): Level {
+  return step % MINUTES.days === 0 ? 'days' : step % MINUTES.hours === 0 ? 'hours' : 'minutes';
+}
+
+/**
+ * Sums up what gateways have.
+ * @param range begins at a whole step @param now in whole seconds since 1970
+ */
+export function pointsOf(parts: readonly HistoryPart[], range: HistoryRange, now: number): HistoryPoint[] {
+  const { from, to, step } = range;
   const values = new Map<number, Values>();
-  for (const row of file.rows(counted, level, first, to)) {
-    const at = row.at - (row.at % step);
-    values.set(at, (values.get(at) ?? new Values()).add(row.values));
+  for (const { at, values: more } of parts.flatMap(({ rows }) => rows)) {
+    const begin = at - (at % step);
+    values.set(begin, (values.get(begin) ?? new Values()).add(more));
   }
-  const known = secondsIn(file, file.gateways(), { from: first, to, step }, now);
-  const online = of.kind === 'gateway' ? known : secondsIn(file, own, { from: first, to, step }, now);
+  const known = secondsIn(
+    parts.flatMap((part) => part.known),
+    range,
+    now,
+  );
+  const online = secondsIn(
+    parts.flatMap((part) => part.runs),
+    range,
+    now,
+  );
   const points: HistoryPoint[] = [];
-  for (let at = first; at < to; at += step) {
+  for (let at = from; at < to; at += step) {
     const here = values.get(at) ?? new Values();
-    const [seconds, ran] = [online.get(at) ?? 0, known.get(at) ?? 0];
-    points.push({ at, known: ran, online: Math.min(seconds, ran), values: here });
+    const ran = known.get(at) ?? 0;
+    points.push({ at, known: ran, online: Math.min(ran, online.get(at) ?? 0), values: here });
   }
   return points;
 }
 
-/** For how many seconds of each step at least one of the series was online. */
-function secondsIn(
-  file: HistoryFile,
-  series: readonly number[],
-  { from, to, step }: HistoryRange,
-  now: number,
-): Map<number, number> {
+/** For how many seconds of each step there was at least one run. */
+function secondsIn(runs: readonly Run[], { from, to, step }: HistoryRange, now: number): Map<number, number> {
   const size = step * 60;
   const seconds = new Map<number, number>();
-  const add = (at: number, more: number) => seconds.set(at, Math.min(size, (seconds.get(at) ?? 0) + more));
-  // Of days whose runs are no longer kept.
-  for (const { at, values } of file.rows(series, 'days', from, to)) {
-    if (values.online > 0 && step >= MINUTES.days) add(at - (at % step), values.online);
-  }
-  for (const { since, until } of joined(file.runs(series, from * 60, to * 60))) {
+  for (const { since, until } of joined(runs)) {
     const end = Math.min(until ?? now, to * 60);
     for (let begin = Math.max(since, from * 60); begin < end; ) {
       const start = begin - (begin % size);
       const stop = Math.min(end, start + size);
-      add(start / 60, stop - begin);
+      seconds.set(start / 60, (seconds.get(start / 60) ?? 0) + stop - begin);
       begin = stop;
     }
   }

@@ -5,8 +5,16 @@ import type { GatewayContext } from '../context/gateway-context.ts';
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
 import type { EndpointTraffic } from '../endpoints/endpoint-traffic.ts';
 import type { LabeledUpstream, Labels, OnlineEndpoint } from '../endpoints/online-endpoint.ts';
+import type { HistoryElsewhere } from './history-elsewhere.ts';
 import type { HistoryFile, NewRow, NewRun, Subject } from './history-file.ts';
-import { type HistoryPoint, type HistoryRange, historyPoints } from './history-points.ts';
+import {
+  type HistoryPart,
+  type HistoryPoint,
+  type HistoryRange,
+  historyPart,
+  type Named,
+  pointsOf,
+} from './history-points.ts';
 import { Values } from './history-values.ts';
 
 const MINUTE_MS = 60_000;
@@ -117,6 +125,8 @@ export class TrafficHistory {
       readonly file: HistoryFile;
       /** What this gateway is called among several. */
       readonly node: string;
+      /** What other gateways have; left out: there are none. */
+      readonly elsewhere?: Pick<HistoryElsewhere, 'read' | 'take'> | undefined;
       /** Milliseconds since 1970. */
       readonly time?: () => number;
     },
@@ -149,14 +159,25 @@ export class TrafficHistory {
     sessions.on('removed', (session) => deviceOf(session).went(this.#now()));
   }
 
-  /** The history of something until now, or until some seconds ago. @throws the engine's error */
-  async read(of: Pick<Subject, 'kind' | 'key'>, range: HistoryRange): Promise<HistoryPoint[]> {
+  /** The history of something until now, or until some seconds ago. @param range begins at a whole step @throws the engine's error */
+  async read(of: Named, range: HistoryRange): Promise<HistoryPoint[]> {
+    const [here, elsewhere] = await Promise.all([this.here(of, range), this.own.elsewhere?.read(of, range) ?? []]);
+    return pointsOf([here, ...elsewhere], range, this.#now());
+  }
+
+  /** When it begins, in whole minutes since 1970. */
+  get begun(): number {
+    return this.own.file.begun;
+  }
+
+  /** What this gateway has of it. */
+  async here(of: Named, range: HistoryRange): Promise<HistoryPart> {
     if (this.context.clock.now() - this.#writtenAt >= FRESH_MS) {
       this.#count();
       void this.#write();
     }
     await this.#writing;
-    return historyPoints(this.own.file, of, range, this.#now());
+    return historyPart(this.own.file, of, range);
   }
 
   /** Everything ends now, for the history. */
@@ -274,6 +295,7 @@ export class TrafficHistory {
         },
       ),
     );
+    void this.#writing.then(() => this.own.elsewhere?.take(file));
     return this.#writing;
   }
 

@@ -2,7 +2,7 @@ import { readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
 import { HistoryFile, MINUTES, type NewRun } from '../../../src/gateway/history/history-file.ts';
-import { historyPoints } from '../../../src/gateway/history/history-points.ts';
+import { type HistoryRange, historyPart, type Named, pointsOf } from '../../../src/gateway/history/history-points.ts';
 import { Values } from '../../../src/gateway/history/history-values.ts';
 import { recordingLog } from '../../support/silent-log.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
@@ -18,6 +18,10 @@ function opened(folder = temporaryFolder()) {
   const file = HistoryFile.open(join(folder, 'history.db'), 395, log);
   onTestFinished(() => file.close());
   return { file, lines, folder };
+}
+
+function historyPoints(file: HistoryFile, of: Named, range: HistoryRange, now: number) {
+  return pointsOf([historyPart(file, of, range)], range, now);
 }
 
 function counted(requests: number, ms: number): Values {
