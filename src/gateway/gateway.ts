@@ -389,7 +389,9 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
       return { ...counted, ...(await conditionsSoon(conditions())) };
     };
     if (question === 'history')
-      answer(historyCode?.historyAnswer(history, details) ?? Promise.reject(new Error('there is none')));
+      answer(
+        historyCode?.historyAnswer(history, details) ?? Promise.reject(new Error('this gateway keeps no history')),
+      );
     else answer(question === 'metrics' ? metricsHere() : report().then((counted) => JSON.stringify(counted)));
   });
   const place: GatewayPlace = {

@@ -49,7 +49,9 @@ export class HistoryElsewhere {
     try {
       await this.shared.take(file);
     } catch (error) {
-      this.#note(error, 'history not written to the shared database');
+      const times = this.#failures.timesDue('take');
+      if (times !== null)
+        this.log.warn({ times, reason: messageOf(error) }, 'history not written to the shared database');
     }
   }
 
@@ -64,13 +66,10 @@ export class HistoryElsewhere {
     try {
       return [...parts, await this.shared.part(of, range, asked)];
     } catch (error) {
-      this.#note(error, 'history of gateways that do not answer cannot be read');
+      const times = this.#failures.timesDue('read');
+      if (times !== null)
+        this.log.warn({ times, reason: messageOf(error) }, 'history of silent gateways cannot be read');
       return parts;
     }
-  }
-
-  #note(error: unknown, message: string): void {
-    const times = this.#failures.timesDue(message);
-    if (times !== null) this.log.warn({ times, reason: messageOf(error) }, message);
   }
 }

@@ -119,7 +119,7 @@ export class HistoryFile {
     } catch (error) {
       if (!isDamage(error) && !(error instanceof NewerHistory)) throw error;
       const aside = `${file}.aside`;
-      log.error({ reason: messageOf(error), aside }, 'history cannot be read, and begins anew');
+      log.error({ file: aside, reason: messageOf(error) }, 'history cannot be read: file set aside, a new one begins');
       for (const suffix of ['-wal', '-shm']) rmSync(file + suffix, { force: true });
       if (existsSync(file)) renameSync(file, aside);
       return HistoryFile.#openFile(file, days);

@@ -108,7 +108,7 @@ it('begins anew when its file is damaged, which stays', () => {
   const folder = temporaryFolder();
   writeFileSync(join(folder, 'history.db'), Buffer.alloc(8_192, 'x'));
   const { lines } = opened(folder);
-  expect(lines.map(({ msg }) => msg)).toEqual(['history cannot be read, and begins anew']);
+  expect(lines.map(({ msg }) => msg)).toEqual(['history cannot be read: file set aside, a new one begins']);
   expect(readdirSync(folder)).toContain('history.db.aside');
 });
 
