@@ -6,8 +6,8 @@
 import { mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { HistoryFile, MINUTES, type NewRow } from '../src/gateway/history/history-file.ts';
-import { type HistoryRange, historyPart, type Named, pointsOf } from '../src/gateway/history/history-points.ts';
+import { HistoryFile, MINUTES, type NewHistoryRow } from '../src/gateway/history/history-file.ts';
+import { type HistoryRange, historyPart, pointsOf, type SubjectName } from '../src/gateway/history/history-points.ts';
 import { Values } from '../src/gateway/history/history-values.ts';
 import { createLog } from '../src/lib/log/log.ts';
 
@@ -41,7 +41,7 @@ async function simulate(path: string): Promise<void> {
   for (let at = BEGIN; at < end; at += MINUTES.hours) {
     const isFull = at >= end - FULL_DAYS * MINUTES.days;
     const part = Math.floor(at / MINUTES.hours) % SPREAD;
-    const rows: NewRow[] = [];
+    const rows: NewHistoryRow[] = [];
     for (const [place, { of, counted }] of subjects.entries()) {
       if (!isFull && place % SPREAD !== part) continue;
       const values = valuesOf(at + place);
@@ -105,6 +105,6 @@ function percentile(values: readonly number[], share: number): number {
   return [...values].sort((a, b) => a - b)[Math.floor((values.length - 1) * share)] ?? 0;
 }
 
-function historyPoints(file: HistoryFile, of: Named, range: HistoryRange, now: number) {
+function historyPoints(file: HistoryFile, of: SubjectName, range: HistoryRange, now: number) {
   return pointsOf([historyPart(file, of, range)], range, now);
 }

@@ -1,7 +1,7 @@
 import { printable } from '../lib/terminal-text.ts';
 import { jsonText, print, widthOf } from './output.ts';
 
-export interface HistoryOptions {
+export interface HistoryChoice {
   since?: string;
   until?: string;
   step?: 'minute' | 'hour' | 'day';
@@ -37,7 +37,7 @@ const MAX_WIDTH = 120;
 const TITLE_WIDTH = 10;
 
 /** Prints a history. @param name what it is of */
-export function showHistory(name: string, history: ShownHistory, { json }: HistoryOptions): void {
+export function showHistory(name: string, history: ShownHistory, { json }: HistoryChoice): void {
   print(json ? jsonText(history) : historyText(name, history, Math.min(widthOf(process.stdout), DEFAULT_WIDTH)));
 }
 

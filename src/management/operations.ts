@@ -19,7 +19,7 @@ import {
   RefusedEventChoice,
   refusedEvents,
 } from './resources/event.ts';
-import { GatewayHistoryQuery, History, HistoryQuery } from './resources/history.ts';
+import { GatewayHistoryQuery, HistoryAnswer, HistoryQuery } from './resources/history.ts';
 import { ipPolicies, ipPolicyRules, ipRestrictions } from './resources/ip-policy.ts';
 import { PersonLink, people } from './resources/person.ts';
 import { reservedAddrs } from './resources/reserved-addr.ts';
@@ -138,7 +138,7 @@ function writable<R extends Resource>(resource: R) {
 
 /** The history of something. */
 function historyOf<End extends string, Q extends z.ZodObject>(of: Collection, below: End, summary: string, query: Q) {
-  return { ...get(of, below, `${summary}, as JSON or text/csv`, History), query, csv: 'points' };
+  return { ...get(of, below, `${summary}, as JSON or text/csv`, HistoryAnswer), query, csv: 'points' };
 }
 
 function updating(name: string): string {

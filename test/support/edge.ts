@@ -15,7 +15,7 @@ import { RelayTickets } from '../../src/gateway/edge/relays/relay-tickets.ts';
 import { Relays } from '../../src/gateway/edge/relays/relays.ts';
 import { AgentConnections } from '../../src/gateway/edge/tls/agent-connections.ts';
 import { LostAddresses } from '../../src/gateway/endpoints/endpoint-registry.ts';
-import { EndpointTraffic } from '../../src/gateway/endpoints/endpoint-traffic.ts';
+import { EndpointTraffic } from '../../src/gateway/endpoints/traffic-counts.ts';
 import {
   type ClientInfo,
   EDGE_TERMINATION,

@@ -4,7 +4,7 @@ import { printable } from '../../lib/terminal-text.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { VARIABLES } from '../../settings/variables.ts';
 import { examples, historyOptions, parsedOption, refuseUsage } from '../command-line.ts';
-import type { HistoryOptions } from '../history-text.ts';
+import type { HistoryChoice } from '../history-text.ts';
 import { jsonText, note, print } from '../output.ts';
 import { withStore } from '../settings-place.ts';
 import { type ShareOptions, shareOptions } from '../share-link-calls.ts';
@@ -250,7 +250,7 @@ function addHistoryCommand(gateway: Command, settings: () => GatewayServerSettin
     .command('history')
     .description('Draw what has happened at an endpoint, a device, or all endpoints, while the gateway runs')
     .argument('[of]', 'URL or hostname of an endpoint, or name or id of a device (default: all endpoints)');
-  historyOptions(history).action(async (of: string | undefined, options: HistoryOptions) => {
+  historyOptions(history).action(async (of: string | undefined, options: HistoryChoice) => {
     const { showGatewayHistory } = await import('./gateway-history.ts');
     await showGatewayHistory(settings(), of, options);
   });

@@ -1,10 +1,10 @@
 import type { Store } from '../../gateway/offline/command-store.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import type { ManagementClient } from '../../management/client.ts';
-import type { History } from '../../management/resources/history.ts';
+import type { HistoryAnswer } from '../../management/resources/history.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { timeOf } from '../command-line.ts';
-import { type HistoryOptions, showHistory } from '../history-text.ts';
+import { type HistoryChoice, showHistory } from '../history-text.ts';
 import { withStore } from '../settings-place.ts';
 import { withGateway } from './running-gateway.ts';
 
@@ -17,11 +17,11 @@ import { withGateway } from './running-gateway.ts';
 export async function showGatewayHistory(
   settings: GatewayServerSettings,
   of: string | undefined,
-  options: HistoryOptions,
+  options: HistoryChoice,
 ): Promise<void> {
   const query = { from: timeOf('since', options.since), to: timeOf('until', options.until), step: options.step };
   const device = of === undefined ? null : await withStore(settings, (store) => deviceId(store, of));
-  const read = (client: ManagementClient): Promise<History> => {
+  const read = (client: ManagementClient): Promise<HistoryAnswer> => {
     if (device !== null) return client.devices.getHistory(device, query);
     if (of === undefined) return client.history.get(query);
     return client.history.get({ ...query, url: of.includes('://') ? of : `https://${of}` });

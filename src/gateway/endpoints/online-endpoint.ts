@@ -4,8 +4,8 @@ import type { ByteChannel } from '../../agent-protocol/byte-channel.ts';
 import type { CompiledPolicy } from '../../traffic-policy/engine.ts';
 import type { EndpointProtocol, TlsTermination } from '../../traffic-policy/policy-subjects.ts';
 import type { EndpointOwner, OwnerCredential } from './endpoint-owner.ts';
-import type { EndpointTraffic } from './endpoint-traffic.ts';
 import type { ReportQueue, ReportReader, RequestFeed } from './request-feed.ts';
+import type { EndpointTraffic } from './traffic-counts.ts';
 
 export type { EndpointProtocol } from '../../traffic-policy/policy-subjects.ts';
 

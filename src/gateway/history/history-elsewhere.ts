@@ -2,13 +2,13 @@ import { messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { Repeats } from '../../lib/log/repeats.ts';
 import type { HistoryFile, Run } from './history-file.ts';
-import type { HistoryPart, HistoryRange, Named } from './history-points.ts';
+import type { HistoryPart, HistoryRange, SubjectName } from './history-points.ts';
 import { Values } from './history-values.ts';
 import type { SharedHistory } from './shared-history.ts';
 
 /** What one gateway asks another one. */
 export interface HistoryQuestion {
-  readonly of: Named;
+  readonly of: SubjectName;
   readonly range: HistoryRange;
 }
 
@@ -55,7 +55,7 @@ export class HistoryElsewhere {
     }
   }
 
-  async read(of: Named, range: HistoryRange): Promise<HistoryPart[]> {
+  async read(of: SubjectName, range: HistoryRange): Promise<HistoryPart[]> {
     const answers = await this.askAll(JSON.stringify({ of, range } satisfies HistoryQuestion));
     const asked = new Map([[this.self.node, this.self.begun()]]);
     const parts = [...answers].map(([node, text]) => {

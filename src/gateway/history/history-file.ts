@@ -8,7 +8,7 @@ import { PreparedStatements, type SqlValue, sqlEngine } from '../store/sql/sql-e
 import { COLUMNS, Values } from './history-values.ts';
 
 /** What has a history. Of an endpoint, the key is its URL, or the labels of a tunnel behind TLS edges. */
-export interface Subject {
+export interface HistorySubject {
   readonly kind: 'endpoint' | 'device' | 'gateway';
   readonly key: string;
   /** The device that has bound an endpoint; empty: no device has. */
@@ -33,12 +33,12 @@ export interface RunRow extends Run {
 }
 
 /** Counts of a minute of something that may have no series yet. */
-export interface NewRow extends Omit<HistoryRow, 'series'> {
-  readonly of: Subject;
+export interface NewHistoryRow extends Omit<HistoryRow, 'series'> {
+  readonly of: HistorySubject;
 }
 
 export interface NewRun extends Run {
-  readonly of: Subject;
+  readonly of: HistorySubject;
 }
 
 /** Up to where the hours and days, in minutes, and the runs, in seconds, are kept elsewhere. */
@@ -157,11 +157,11 @@ export class HistoryFile {
    * Adds counts of minutes, and replaces runs by series and beginning.
    * @param now in whole seconds since 1970 @returns resolves when it is written
    */
-  write(rows: readonly NewRow[], runs: readonly NewRun[], now: number): Promise<void> {
+  write(rows: readonly NewHistoryRow[], runs: readonly NewRun[], now: number): Promise<void> {
     return this.#transaction(this.#writing(rows, runs, now));
   }
 
-  *#writing(rows: readonly NewRow[], runs: readonly NewRun[], now: number): Stepwise<void> {
+  *#writing(rows: readonly NewHistoryRow[], runs: readonly NewRun[], now: number): Stepwise<void> {
     // What is summed up already is complete, whatever the clock does.
     const open = this.#state('hours');
     for (const { of, at, values } of rows) {
@@ -255,7 +255,7 @@ export class HistoryFile {
   }
 
   /** Whether something has a history already. */
-  has({ kind, key, device }: Subject): boolean {
+  has({ kind, key, device }: HistorySubject): boolean {
     const sql = 'SELECT 1 FROM series WHERE kind = ? AND key = ? AND device = ?';
     return this.#all(sql, [kind, key, device]).length > 0;
   }
@@ -266,7 +266,7 @@ export class HistoryFile {
   }
 
   /** Ids of the series of an endpoint with all devices that have bound it, or of a device. */
-  series(kind: Subject['kind'], key: string): number[] {
+  series(kind: HistorySubject['kind'], key: string): number[] {
     return this.#all('SELECT id FROM series WHERE kind = ? AND key = ?', [kind, key]).map(([id]) => Number(id));
   }
 
@@ -318,10 +318,10 @@ export class HistoryFile {
   }
 
   /** What is complete and was not {@link passedOn} yet: rows by the hour and the day, and runs that are new or have ended. */
-  notPassedOn(): { hours: NewRow[]; days: NewRow[]; runs: NewRun[]; until: PassedOn } {
-    const subject = (id: unknown): Subject => {
+  notPassedOn(): { hours: NewHistoryRow[]; days: NewHistoryRow[]; runs: NewRun[]; until: PassedOn } {
+    const subject = (id: unknown): HistorySubject => {
       const [row] = this.#all('SELECT kind, key, device FROM series WHERE id = ?', [Number(id)]);
-      const [kind, key, device] = row as [Subject['kind'], string, string];
+      const [kind, key, device] = row as [HistorySubject['kind'], string, string];
       return { kind, key, device };
     };
     const until = { hours: this.#state('hours'), days: this.#state('days'), runs: this.#state('written') };
@@ -382,7 +382,7 @@ export class HistoryFile {
     return done;
   }
 
-  #seriesOf({ kind, key, device }: Subject): number {
+  #seriesOf({ kind, key, device }: HistorySubject): number {
     const name = `${kind} ${device} ${key}`;
     const known = this.#ids.get(name);
     if (known !== undefined) return known;

@@ -1,9 +1,9 @@
-import { ENDINGS } from '../endpoints/endpoint-traffic.ts';
-import { type HistoryFile, type Level, MINUTES, type Run, type Subject } from './history-file.ts';
+import { ENDINGS } from '../endpoints/traffic-counts.ts';
+import { type HistoryFile, type HistorySubject, type Level, MINUTES, type Run } from './history-file.ts';
 import { Values } from './history-values.ts';
 
 /** Some time of a history. */
-export interface HistoryPoint {
+export interface HistoryStep {
   /** When it begins, in whole minutes since 1970. */
   readonly at: number;
   /** Seconds of it in which a gateway ran; of the others, nothing is known. */
@@ -20,7 +20,7 @@ export interface HistoryRange {
 }
 
 /** What has a history, as those who read it name it; a gateway: all of them. */
-export type Named = Pick<Subject, 'kind' | 'key'>;
+export type SubjectName = Pick<HistorySubject, 'kind' | 'key'>;
 
 /** What one gateway has of a history, unsummed. */
 export interface HistoryPart {
@@ -32,7 +32,7 @@ export interface HistoryPart {
 }
 
 /** What the file has of an endpoint by its URL, of a device with its endpoints by its id, or of the gateway. */
-export function historyPart(file: HistoryFile, of: Named, { from, to, step }: HistoryRange): HistoryPart {
+export function historyPart(file: HistoryFile, of: SubjectName, { from, to, step }: HistoryRange): HistoryPart {
   const gateways = file.gateways();
   const own = of.kind === 'gateway' ? gateways : file.series(of.kind, of.key);
   const counted = of.kind === 'device' ? [...own, ...file.endpointsOf(of.key)] : own;
@@ -60,7 +60,7 @@ export function levelOf(step: number): Level {
  * Sums up what gateways have.
  * @param range begins at a whole step @param now in whole seconds since 1970
  */
-export function pointsOf(parts: readonly HistoryPart[], range: HistoryRange, now: number): HistoryPoint[] {
+export function pointsOf(parts: readonly HistoryPart[], range: HistoryRange, now: number): HistoryStep[] {
   const { from, to, step } = range;
   const values = new Map<number, Values>();
   for (const { at, values: more } of parts.flatMap(({ rows }) => rows)) {
@@ -77,7 +77,7 @@ export function pointsOf(parts: readonly HistoryPart[], range: HistoryRange, now
     range,
     now,
   );
-  const points: HistoryPoint[] = [];
+  const points: HistoryStep[] = [];
   for (let at = from; at < to; at += step) {
     const here = values.get(at) ?? new Values();
     const ran = known.get(at) ?? 0;

@@ -1,4 +1,4 @@
-import { ENDINGS, LATENCY_BOUNDS, LATENCY_CLASSES } from '../endpoints/endpoint-traffic.ts';
+import { ENDINGS, LATENCY_BOUNDS, LATENCY_CLASSES } from '../endpoints/traffic-counts.ts';
 
 const LATENCY_COLUMNS = Array.from({ length: LATENCY_CLASSES }, (_, at) => `latency_${LATENCY_BOUNDS[at] ?? 'more'}`);
 

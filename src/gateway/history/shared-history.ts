@@ -1,7 +1,7 @@
 import type { Ask } from '../store/shared/postgres-connection.ts';
-import type { HistoryFile, NewRow, NewRun, Run, Subject } from './history-file.ts';
+import type { HistoryFile, HistorySubject, NewHistoryRow, NewRun, Run } from './history-file.ts';
 import { MINUTES } from './history-file.ts';
-import { type HistoryPart, type HistoryRange, levelOf, type Named } from './history-points.ts';
+import { type HistoryPart, type HistoryRange, levelOf, type SubjectName } from './history-points.ts';
 import { Values } from './history-values.ts';
 
 /**
@@ -58,11 +58,15 @@ export class SharedHistory {
    * What gateways have passed on that are not asked themselves. @param asked those that are, with when their files begin, in
    * minutes: what they had before is in nobody's file @throws {DatabaseAway}
    */
-  async part(of: Named, { from, to, step }: HistoryRange, asked: ReadonlyMap<string, number>): Promise<HistoryPart> {
+  async part(
+    of: SubjectName,
+    { from, to, step }: HistoryRange,
+    asked: ReadonlyMap<string, number>,
+  ): Promise<HistoryPart> {
     await this.#prepare();
     const begun = JSON.stringify(Object.fromEntries(asked));
     const level = levelOf(step);
-    const runs = (kind: Subject['kind'], key: string) => this.#runs(kind, key, { from, to, step }, begun);
+    const runs = (kind: HistorySubject['kind'], key: string) => this.#runs(kind, key, { from, to, step }, begun);
     return {
       // Minutes are in the files alone.
       rows: level === 'minutes' ? [] : await this.#rows(of, level, { from, to, step }, begun),
@@ -71,7 +75,7 @@ export class SharedHistory {
     };
   }
 
-  async #rows({ kind, key }: Named, level: 'hours' | 'days', { from, to }: HistoryRange, begun: string) {
+  async #rows({ kind, key }: SubjectName, level: 'hours' | 'days', { from, to }: HistoryRange, begun: string) {
     const which = {
       gateway: "kind = 'gateway'",
       device: "device = $5 AND kind IN ('endpoint', 'device')",
@@ -85,7 +89,7 @@ export class SharedHistory {
     return rows.map(({ at, numbers, refusals }) => ({ at: Number(at), values: Values.of(numbers, refusals) }));
   }
 
-  async #runs(kind: Subject['kind'], key: string, { from, to }: HistoryRange, begun: string): Promise<Run[]> {
+  async #runs(kind: HistorySubject['kind'], key: string, { from, to }: HistoryRange, begun: string): Promise<Run[]> {
     const rows = await this.ask<{ since: string; until: string }>(
       `WITH ended AS (
         SELECT since, least(coalesce(until, written), ($3::jsonb->>node)::bigint * 60) AS until
@@ -104,7 +108,7 @@ export class SharedHistory {
     this.#isReady = true;
   }
 
-  async #put(level: 'hours' | 'days', rows: readonly NewRow[]): Promise<void> {
+  async #put(level: 'hours' | 'days', rows: readonly NewHistoryRow[]): Promise<void> {
     // The seconds online are in the runs, which are kept as long as the days.
     const sent = rows.map(({ of, at, values }) => ({
       ...{ ...named(of), at, numbers: [...values.numbers.subarray(0, -1), 0], refusals: values.refusals },
@@ -139,7 +143,7 @@ export class SharedHistory {
   }
 }
 
-function named({ kind, key, device }: Subject): Subject {
+function named({ kind, key, device }: HistorySubject): HistorySubject {
   return { kind, key, device };
 }
 

@@ -10,7 +10,7 @@ import { HistoryFile } from './history-file.ts';
 import { SharedHistory } from './shared-history.ts';
 import { TrafficHistory } from './traffic-history.ts';
 
-interface HistoryParts {
+interface HistoryPlace {
   readonly folder: string;
   /** What this gateway is called among others. */
   readonly node: string;
@@ -22,7 +22,7 @@ interface HistoryParts {
 /** Keeps the history of a gateway from now on, until it stops. @returns null: it keeps none, or cannot, which is logged */
 export async function startHistory(
   context: GatewayContext,
-  { folder, node, sessions, others }: HistoryParts,
+  { folder, node, sessions, others }: HistoryPlace,
 ): Promise<TrafficHistory | null> {
   const { options, store, log, onStop } = context;
   const days = options.historyDays ?? 0;

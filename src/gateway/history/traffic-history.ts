@@ -3,17 +3,17 @@ import { Repeats } from '../../lib/log/repeats.ts';
 import { TokenBuckets } from '../../lib/time/token-bucket.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
-import type { EndpointTraffic } from '../endpoints/endpoint-traffic.ts';
 import type { LabeledUpstream, Labels, OnlineEndpoint } from '../endpoints/online-endpoint.ts';
+import type { EndpointTraffic } from '../endpoints/traffic-counts.ts';
 import type { HistoryElsewhere } from './history-elsewhere.ts';
-import type { HistoryFile, NewRow, NewRun, Subject } from './history-file.ts';
+import type { HistoryFile, HistorySubject, NewHistoryRow, NewRun } from './history-file.ts';
 import {
   type HistoryPart,
-  type HistoryPoint,
   type HistoryRange,
+  type HistoryStep,
   historyPart,
-  type Named,
   pointsOf,
+  type SubjectName,
 } from './history-points.ts';
 import { Values } from './history-values.ts';
 
@@ -40,7 +40,7 @@ interface Sessions {
 /** What comes and goes: an endpoint's URL, or a device, by the authtoken that brings it. */
 class Presence {
   /** What it has a history as; null: it has none. Undefined: nobody has looked yet. */
-  of: Subject | null | undefined;
+  of: HistorySubject | null | undefined;
   reconnects = 0;
   #online = 0;
   #run: { since: number; until: number | null } | null = null;
@@ -48,7 +48,7 @@ class Presence {
   readonly #ended: { since: number; until: number }[] = [];
 
   constructor(
-    readonly kind: Subject['kind'],
+    readonly kind: HistorySubject['kind'],
     readonly key: string,
     readonly credentialId: string,
   ) {}
@@ -111,7 +111,7 @@ export class TrafficHistory {
   readonly #own: Presence;
   readonly #newNames = new TokenBuckets(NEW_NAMES, MAX_OWNERS);
   readonly #failures = new Repeats();
-  #rows: NewRow[] = [];
+  #rows: NewHistoryRow[] = [];
   #runs: NewRun[] = [];
   #cancel: (() => void) | null = null;
   #writtenAt = Number.NEGATIVE_INFINITY;
@@ -160,7 +160,7 @@ export class TrafficHistory {
   }
 
   /** The history of something until now, or until some seconds ago. @param range begins at a whole step @throws the engine's error */
-  async read(of: Named, range: HistoryRange): Promise<HistoryPoint[]> {
+  async read(of: SubjectName, range: HistoryRange): Promise<HistoryStep[]> {
     const [here, elsewhere] = await Promise.all([this.here(of, range), this.own.elsewhere?.read(of, range) ?? []]);
     return pointsOf([here, ...elsewhere], range, this.#now());
   }
@@ -171,7 +171,7 @@ export class TrafficHistory {
   }
 
   /** What this gateway has of it. */
-  async here(of: Named, range: HistoryRange): Promise<HistoryPart> {
+  async here(of: SubjectName, range: HistoryRange): Promise<HistoryPart> {
     if (this.context.clock.now() - this.#writtenAt >= FRESH_MS) {
       this.#count();
       void this.#write();
@@ -204,7 +204,7 @@ export class TrafficHistory {
     followed.presence.went(this.#now());
   }
 
-  #presence(kind: Subject['kind'], key: string, credentialId: string): Presence {
+  #presence(kind: HistorySubject['kind'], key: string, credentialId: string): Presence {
     const name = `${kind} ${credentialId} ${key}`;
     const presence = this.#presences.get(name) ?? new Presence(kind, key, credentialId);
     this.#presences.set(name, presence);
@@ -263,7 +263,7 @@ export class TrafficHistory {
   }
 
   /** @returns null for sessions of no device, and for more names than an authtoken may have */
-  #subjectOf(presence: Presence): Subject | null {
+  #subjectOf(presence: Presence): HistorySubject | null {
     if (presence.of !== undefined) return presence.of;
     const { kind, key, credentialId } = presence;
     const device = this.context.store.devices.byCredential(credentialId)?.id ?? '';
@@ -272,7 +272,7 @@ export class TrafficHistory {
     return presence.of;
   }
 
-  #isAdmitted(of: Subject, credentialId: string): boolean {
+  #isAdmitted(of: HistorySubject, credentialId: string): boolean {
     if (of.kind !== 'endpoint' || this.own.file.has(of)) return true;
     const now = performance.now();
     return this.#newNames.of(credentialId, now).tryTake(now);

@@ -12,7 +12,6 @@ import type { CompiledPolicy } from '../../traffic-policy/engine.ts';
 import type { TlsTermination } from '../../traffic-policy/policy-subjects.ts';
 import { bindingOf } from '../endpoints/endpoint-address.ts';
 import type { EndpointOwner } from '../endpoints/endpoint-owner.ts';
-import type { EndpointTraffic } from '../endpoints/endpoint-traffic.ts';
 import type { LiveEndpoint } from '../endpoints/live-view.ts';
 import {
   type AgentUpstream,
@@ -25,6 +24,7 @@ import {
   type OnlineEndpoint,
 } from '../endpoints/online-endpoint.ts';
 import { type ReportQueue, type ReportReader, RequestFeed } from '../endpoints/request-feed.ts';
+import type { EndpointTraffic } from '../endpoints/traffic-counts.ts';
 import { timestamp } from '../store/store.ts';
 import type { AgentInfo } from './agent-info.ts';
 import { Lane, type StreamGate } from './stream-gate.ts';

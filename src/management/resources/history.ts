@@ -59,7 +59,7 @@ const HistoryPoint = z
   .describe('What has happened in one step of a history.');
 export type HistoryPoint = z.output<typeof HistoryPoint>;
 
-export const History = z
+export const HistoryAnswer = z
   .object({
     uri: z.string().describe('The URI of this history.'),
     from: z.string().describe('When the first point begins. RFC 3339, UTC.'),
@@ -68,4 +68,4 @@ export const History = z
     points: z.array(HistoryPoint).describe('The oldest first, without gaps.'),
   })
   .describe('What has happened at an endpoint, a device or a gateway.');
-export type History = z.output<typeof History>;
+export type HistoryAnswer = z.output<typeof HistoryAnswer>;

@@ -2,7 +2,12 @@ import { readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
 import { HistoryFile, MINUTES, type NewRun } from '../../../src/gateway/history/history-file.ts';
-import { type HistoryRange, historyPart, type Named, pointsOf } from '../../../src/gateway/history/history-points.ts';
+import {
+  type HistoryRange,
+  historyPart,
+  pointsOf,
+  type SubjectName,
+} from '../../../src/gateway/history/history-points.ts';
 import { Values } from '../../../src/gateway/history/history-values.ts';
 import { recordingLog } from '../../support/silent-log.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
@@ -20,7 +25,7 @@ function opened(folder = temporaryFolder()) {
   return { file, lines, folder };
 }
 
-function historyPoints(file: HistoryFile, of: Named, range: HistoryRange, now: number) {
+function historyPoints(file: HistoryFile, of: SubjectName, range: HistoryRange, now: number) {
   return pointsOf([historyPart(file, of, range)], range, now);
 }
 

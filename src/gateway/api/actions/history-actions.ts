@@ -3,13 +3,13 @@ import { devices } from '../../../management/resources/device.ts';
 import { endpoints } from '../../../management/resources/endpoint.ts';
 import type {
   GatewayHistoryQuery,
-  History,
+  HistoryAnswer,
   HistoryPoint,
   HistoryQuery,
 } from '../../../management/resources/history.ts';
 import { WRONG_VALUE } from '../../../management/resources/refusal.ts';
-import { MINUTES, type Subject } from '../../history/history-file.ts';
-import { endingsOf, type HistoryPoint as Point } from '../../history/history-points.ts';
+import { type HistorySubject, MINUTES } from '../../history/history-file.ts';
+import { endingsOf, type HistoryStep as Point } from '../../history/history-points.ts';
 import { timestamp } from '../../store/store.ts';
 import type { ApiContext } from '../api-context.ts';
 import { found } from '../operation-router.ts';
@@ -48,10 +48,10 @@ export function historyActions(context: ApiContext) {
 
 async function read(
   { history, links, store }: ApiContext,
-  of: Pick<Subject, 'kind' | 'key'>,
+  of: Pick<HistorySubject, 'kind' | 'key'>,
   query: HistoryQuery,
   path: string,
-): Promise<History> {
+): Promise<HistoryAnswer> {
   if (!history)
     throw new ApiError(404, 'ERR_GATEWAY_NO_HISTORY', 'this gateway keeps no history: GATEWAY_HISTORY is 0');
   // Until the end of the minute that runs.

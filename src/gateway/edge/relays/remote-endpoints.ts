@@ -20,7 +20,6 @@ import type { SecretsBox } from '../../../lib/secrets-box.ts';
 import { withDeadline } from '../../../lib/time/deadline.ts';
 import { NO_POLICY } from '../../../traffic-policy/engine.ts';
 import type { TlsTermination } from '../../../traffic-policy/policy-subjects.ts';
-import { EndpointTraffic } from '../../endpoints/endpoint-traffic.ts';
 import {
   type ClientInfo,
   EDGE_TERMINATION,
@@ -28,6 +27,7 @@ import {
   type GatewayEndpoint,
   type InternalAddress,
 } from '../../endpoints/online-endpoint.ts';
+import { EndpointTraffic } from '../../endpoints/traffic-counts.ts';
 import { confirmedLink } from './confirmed-link.ts';
 import { LinkChannel, type OpenedLink } from './link-channel.ts';
 import { type LinkHealth, NO_HEALTH } from './node-health.ts';
