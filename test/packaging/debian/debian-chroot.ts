@@ -111,8 +111,14 @@ export class DebianChroot {
     };
   }
 
+  /** The resident memory of the agent, in bytes. Meaningless where it is emulated: most is the emulator's. */
+  async agentMemory(): Promise<number> {
+    const [, kib] = /^VmRSS:\s+(\d+) kB$/m.exec(await this.run(`cat /proc/$(cat ${PID_FILE})/status`)) ?? [];
+    return Number(kib) * 1024;
+  }
+
   /** The shell is one of the system, so that the command sees its processor. */
   #arguments(command: string): string[] {
-    return ['-t', String(this.pid), '-m', '-p', '-r', '--wd=/', '--', '/bin/sh', '-ec', command];
+    return ['-t', String(this.pid), '-m', '-p', '-r', '-w', '--', '/bin/sh', '-ec', command];
   }
 }
