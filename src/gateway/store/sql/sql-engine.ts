@@ -15,9 +15,8 @@ export function sqlEngine(): typeof Libsql {
   } catch (error) {
     const [reason] = messageOf(error).split('\n');
     throw new OperatorError(
-      `cannot load the gateway's database engine (${reason}): install it on this machine with ` +
-        '"npm install --global --include=optional device-agent"; ' +
-        `if ${process.platform}-${process.arch} is not supported, use a gateway elsewhere (NGROK_SERVER_ADDR)`,
+      `cannot load the gateway's database engine (${reason}): install device-agent again on this machine, ` +
+        `without --omit=optional; if ${process.platform}-${process.arch} is not supported, use a gateway elsewhere (NGROK_SERVER_ADDR)`,
       1,
       { cause: error },
     );
