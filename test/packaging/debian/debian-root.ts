@@ -1,4 +1,5 @@
 import { execFile } from 'node:child_process';
+import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, renameSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -20,7 +21,8 @@ export const NO_DEBIAN_ROOT: Missing = firstOf(
  * @returns its folder, which must stay unchanged
  */
 export async function debianRoot(suite: string, architecture: string, include: readonly string[]): Promise<string> {
-  const folder = join(process.cwd(), CACHE, `${suite}-${architecture}`);
+  const packages = createHash('sha256').update(include.join()).digest('hex').slice(0, 8);
+  const folder = join(process.cwd(), CACHE, `${suite}-${architecture}-${packages}`);
   if (existsSync(folder)) return folder;
   mkdirSync(CACHE, { recursive: true });
   const work = `${folder}.${process.pid}`;
