@@ -72,6 +72,7 @@ export class SharedHistory {
       rows: level === 'minutes' ? [] : await this.#rows(of, level, { from, to, step }, begun),
       runs: await runs(of.kind, of.key),
       known: of.kind === 'gateway' ? [] : await runs('gateway', ''),
+      seen: await this.#firstSeen(of),
     };
   }
 
@@ -87,6 +88,16 @@ export class SharedHistory {
       [level, from, to, begun, ...(kind === 'gateway' ? [] : [key])],
     );
     return rows.map(({ at, numbers, refusals }) => ({ at: Number(at), values: Values.of(numbers, refusals) }));
+  }
+
+  /** Of all gateways: those that are asked know it as well, or later. */
+  async #firstSeen({ kind, key }: SubjectName): Promise<number | null> {
+    const [which, keys] = kind === 'gateway' ? ['', []] : ['AND key = $2', [key]];
+    const [row] = await this.ask<{ since: string | null }>(
+      `SELECT min(since) AS since FROM device_agent.history_runs WHERE kind = $1 ${which}`,
+      [kind, ...keys],
+    );
+    return row === undefined || row.since === null ? null : Number(row.since);
   }
 
   async #runs(kind: HistorySubject['kind'], key: string, { from, to }: HistoryRange, begun: string): Promise<Run[]> {
