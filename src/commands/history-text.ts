@@ -16,17 +16,18 @@ export interface ShownHistory {
   readonly points: readonly ShownPoint[];
 }
 
+/** Only a gateway knows how requests end, and a device has none of its own. */
 interface ShownPoint {
   readonly at: string;
   readonly known_seconds: number;
   readonly online_seconds: number;
-  readonly requests: number;
-  readonly server_errors: number;
-  readonly refused: number;
-  readonly failed: number;
-  readonly received_bytes: number;
-  readonly sent_bytes: number;
-  readonly latency_ms: { readonly p95: number } | null;
+  readonly requests?: number;
+  readonly server_errors?: number;
+  readonly refused?: number;
+  readonly failed?: number;
+  readonly received_bytes?: number;
+  readonly sent_bytes?: number;
+  readonly latency_ms?: { readonly p95: number } | null;
 }
 
 const LEVELS = '▁▂▃▄▅▆▇█';
@@ -35,6 +36,8 @@ const NOT_KNOWN = '·';
 const DEFAULT_WIDTH = 80;
 const MAX_WIDTH = 120;
 const TITLE_WIDTH = 10;
+/** Of what is behind a line. */
+const SCALE_WIDTH = 18;
 
 /** Prints a history. @param name what it is of */
 export function showHistory(name: string, history: ShownHistory, { json }: HistoryChoice): void {
@@ -48,34 +51,35 @@ export function showHistory(name: string, history: ShownHistory, { json }: Histo
  */
 export function historyText(name: string, { from, to, step, points }: ShownHistory, columns: number): string {
   const sum = (of: (point: ShownPoint) => number) => points.reduce((all, point) => all + of(point), 0);
+  const has = (member: keyof ShownPoint) => points.some((point) => point[member] !== undefined);
   const [known, online] = [sum((point) => point.known_seconds), sum((point) => point.online_seconds)];
-  const width = Math.min(columns, MAX_WIDTH) - TITLE_WIDTH - 16;
-  const groups = groupsOf(points, Math.max(10, width));
+  const groups = groupsOf(points, Math.max(10, Math.min(columns, MAX_WIDTH) - TITLE_WIDTH - SCALE_WIDTH));
   const slowest = Math.max(0, ...points.map(({ latency_ms }) => latency_ms?.p95 ?? 0));
+  const received = bytes(sum(({ received_bytes = 0 }) => received_bytes));
+  const sent = bytes(sum(({ sent_bytes = 0 }) => sent_bytes));
   const facts = [
     known === 0 ? 'nothing is known of this time' : `online ${percent(online / known)} of the time that is known`,
-    `${sum(({ requests }) => requests)} requests`,
-    `${sum(troubleOf)} failed`,
-    `${sum(({ refused }) => refused)} refused`,
-    `${bytes(sum(({ received_bytes }) => received_bytes))} received, ${bytes(sum(({ sent_bytes }) => sent_bytes))} sent`,
+    ...(has('requests') ? [`${sum(requestsOf)} requests`] : []),
+    ...(has('failed') ? [`${sum(troubleOf)} failed`, `${sum(({ refused = 0 }) => refused)} refused`] : []),
+    ...(has('requests') ? [`${received} received`, `${sent} sent`] : []),
   ];
+  const most = (value: number) => `at most ${value}`;
   const rows = [
-    bars(
-      'requests',
-      groups,
-      ({ requests }) => requests,
-      (most) => `at most ${most}`,
-    ),
-    bars('failed', groups, troubleOf, (most) => `at most ${most}`),
-    bars(
-      'p95',
-      groups,
-      ({ latency_ms }) => latency_ms?.p95 ?? 0,
-      () => `at most ${slowest} ms`,
-    ),
+    ...(has('requests') ? [bars('requests', groups, requestsOf, most)] : []),
+    ...(has('failed') ? [bars('failed', groups, troubleOf, most)] : []),
+    ...(has('latency_ms')
+      ? [
+          bars(
+            'p95',
+            groups,
+            (point) => point.latency_ms?.p95 ?? 0,
+            () => `${most(slowest)} ms`,
+          ),
+        ]
+      : []),
     `${'online'.padEnd(TITLE_WIDTH)}${groups.map(presence).join('')}`,
   ];
-  const legend = `${' '.repeat(TITLE_WIDTH)}█ online, ▄ partly, blank offline, ${NOT_KNOWN} no gateway ran`;
+  const legend = `${' '.repeat(TITLE_WIDTH)}█ online, ▄ partly, blank offline, ${NOT_KNOWN} not known`;
   const title = `${printable(name)}: ${from} to ${to}, by the ${step}`;
   return [title, wrapped(facts, columns), '', ...rows, legend].join('\n');
 }
@@ -94,17 +98,18 @@ function added(one: ShownPoint, other: ShownPoint): ShownPoint {
     at: one.at,
     known_seconds: one.known_seconds + other.known_seconds,
     online_seconds: one.online_seconds + other.online_seconds,
-    requests: one.requests + other.requests,
-    server_errors: one.server_errors + other.server_errors,
-    refused: one.refused + other.refused,
-    failed: one.failed + other.failed,
-    received_bytes: one.received_bytes + other.received_bytes,
-    sent_bytes: one.sent_bytes + other.sent_bytes,
-    latency_ms: (one.latency_ms?.p95 ?? 0) > (other.latency_ms?.p95 ?? 0) ? one.latency_ms : other.latency_ms,
+    requests: requestsOf(one) + requestsOf(other),
+    failed: troubleOf(one) + troubleOf(other),
+    latency_ms:
+      (one.latency_ms?.p95 ?? 0) > (other.latency_ms?.p95 ?? 0) ? (one.latency_ms ?? null) : (other.latency_ms ?? null),
   };
 }
 
-function troubleOf({ failed, server_errors }: ShownPoint): number {
+function requestsOf({ requests = 0 }: ShownPoint): number {
+  return requests;
+}
+
+function troubleOf({ failed = 0, server_errors = 0 }: ShownPoint): number {
   return failed + server_errors;
 }
 

@@ -15,13 +15,13 @@ import { RelayTickets } from '../../src/gateway/edge/relays/relay-tickets.ts';
 import { Relays } from '../../src/gateway/edge/relays/relays.ts';
 import { AgentConnections } from '../../src/gateway/edge/tls/agent-connections.ts';
 import { LostAddresses } from '../../src/gateway/endpoints/endpoint-registry.ts';
-import { EndpointTraffic } from '../../src/gateway/endpoints/traffic-counts.ts';
 import {
   type ClientInfo,
   EDGE_TERMINATION,
   type EndpointProtocol,
   type GatewayEndpoint,
 } from '../../src/gateway/endpoints/online-endpoint.ts';
+import { EndpointTraffic } from '../../src/gateway/endpoints/traffic-counts.ts';
 import { EdgeCounters } from '../../src/gateway/metrics/edge-counters.ts';
 import type { PolicyFrame } from '../../src/traffic-policy/compile-rules.ts';
 import { compilePolicy } from '../../src/traffic-policy/engine.ts';
