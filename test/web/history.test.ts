@@ -163,6 +163,10 @@ describe('the history on the dashboard', unless(NO_CHROMIUM), () => {
     await page.reload();
     await page.getByRole('button', { name: 'Now', exact: true }).waitFor();
     await page.getByText('It was online all the time.').waitFor();
+    // Minutes of yesterday are no longer kept.
+    await page.getByText('Hour', { exact: true }).click();
+    await page.getByRole('button', { name: 'Now', exact: true }).waitFor({ state: 'detached' });
+    expect(page.url()).toMatch(/range=hour$/);
   });
 
   it('fits any width, and has no accessibility problem in light and dark, with the table and without', async () => {

@@ -345,11 +345,10 @@ export class HistoryFile {
     return rows.map(([at, seconds]) => ({ at, seconds }));
   }
 
-  /** The devices that have bound an endpoint. */
-  devicesOf(url: string): string[] {
-    return this.#all("SELECT device FROM series WHERE kind = 'endpoint' AND key = ? AND device <> ''", [url]).map(
-      ([device]) => String(device),
-    );
+  /** The devices that have bound an endpoint, by its URL or by the hostname in it. */
+  devicesOf(key: string): string[] {
+    const sql = "SELECT DISTINCT device FROM series WHERE id IN (SELECT value FROM json_each(?)) AND device <> ''";
+    return this.#all(sql, [JSON.stringify(this.series('endpoint', key))]).map(([device]) => String(device));
   }
 
   /** When something was written for the last time, in whole seconds since 1970. */

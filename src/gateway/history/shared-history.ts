@@ -99,7 +99,7 @@ export class SharedHistory {
 
   /** Of all gateways: those that are asked know it as well, or later. */
   async #firstSeen({ kind, key }: SubjectName): Promise<number | null> {
-    const [which, keys] = kind === 'gateway' ? ['', []] : ['AND key = $2', [key]];
+    const [which, keys] = kind === 'gateway' ? ['', []] : [`AND ${keyIs(kind, key, '$2')}`, [key]];
     const [row] = await this.ask<{ since: string | null }>(
       `SELECT min(since) AS since FROM device_agent.history_runs WHERE kind = $1 ${which}`,
       [kind, ...keys],
@@ -161,9 +161,9 @@ export class SharedHistory {
   }
 }
 
-/** With the key as $5. */
-function keyIs(kind: HistorySubject['kind'], key: string): string {
-  return isHostname(kind, key) ? "position('://' || $5 || ':' IN key || ':') > 0" : 'key = $5';
+/** @param place of the key among the parameters */
+function keyIs(kind: HistorySubject['kind'], key: string, place = '$5'): string {
+  return isHostname(kind, key) ? `position('://' || ${place} || ':' IN key || ':') > 0` : `key = ${place}`;
 }
 
 function named({ kind, key, device }: HistorySubject): HistorySubject {

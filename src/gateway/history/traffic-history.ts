@@ -185,9 +185,9 @@ export class TrafficHistory {
     return here.map((part, place) => pointsOf([part, ...(elsewhere[place] ?? [])], range, now));
   }
 
-  /** The devices that have bound an endpoint here, by its URL. */
-  devicesOf(url: string): string[] {
-    return this.own.file.devicesOf(url);
+  /** The devices that have bound an endpoint here, by its URL or by the hostname in it. */
+  devicesOf(key: string): string[] {
+    return this.own.file.devicesOf(key);
   }
 
   /** When it begins, in whole minutes since 1970. */

@@ -13,15 +13,15 @@ export interface Range {
   readonly label: string;
   readonly ms: number;
   readonly step: HistoryAnswer['step'];
-  /** For how long its steps are kept. */
+  /** For how long its steps are kept; days as long as the gateway is told to. */
   readonly keptMs: number;
 }
 
 export const RANGES: readonly Range[] = [
   { name: 'hour', label: 'Hour', ms: 60 * MINUTE_MS, step: 'minute', keptMs: 180 * MINUTE_MS },
   { name: 'day', label: 'Day', ms: DAY_MS, step: 'hour', keptMs: 30 * DAY_MS },
-  { name: '30-days', label: '30 days', ms: 30 * DAY_MS, step: 'day', keptMs: 395 * DAY_MS },
-  { name: 'year', label: 'Year', ms: 365 * DAY_MS, step: 'day', keptMs: 395 * DAY_MS },
+  { name: '30-days', label: '30 days', ms: 30 * DAY_MS, step: 'day', keptMs: Number.POSITIVE_INFINITY },
+  { name: 'year', label: 'Year', ms: 365 * DAY_MS, step: 'day', keptMs: Number.POSITIVE_INFINITY },
 ];
 
 export const STEP_MS: Record<HistoryAnswer['step'], number> = { minute: MINUTE_MS, hour: 60 * MINUTE_MS, day: DAY_MS };

@@ -50,14 +50,29 @@ function subjectInAddress(): Subject {
   return list === 'devices' ? { kind: 'device', key } : { kind: 'gateway', key: '' };
 }
 
-/** Which time the address says. @returns until: in milliseconds since 1970; null: now */
-function timeInAddress(): { range: Range; until: number | null } {
+interface ShownTime {
+  readonly range: Range;
+  /** In milliseconds since 1970; null: until now. */
+  readonly until: number | null;
+}
+
+/** Which time the address says. */
+function timeInAddress(): ShownTime {
   const query = queryInAddress();
   const until = Date.parse(query.get('until') ?? '');
-  return {
-    range: RANGES.find(({ name }) => name === query.get('range')) ?? DAY,
-    until: Number.isNaN(until) ? null : until,
-  };
+  const range = RANGES.find(({ name }) => name === query.get('range')) ?? DAY;
+  return shownTime(range, Number.isNaN(until) ? null : until);
+}
+
+/** Some time in whole steps; the present one where its steps are no longer kept. */
+function shownTime(range: Range, until: number | null): ShownTime {
+  const step = STEP_MS[range.step];
+  const end = until === null ? null : Math.ceil(until / step) * step;
+  return { range, until: end === null || end >= Date.now() || !isKept(range, end) ? null : end };
+}
+
+function isKept({ ms, step, keptMs }: Range, until: number): boolean {
+  return until - ms > Date.now() - keptMs - STEP_MS[step];
 }
 
 interface Loaded {
@@ -115,16 +130,16 @@ export function HistoryView({ news }: { news: ReadonlySignal<News> }): JSX.Eleme
     return () => clearInterval(timer);
   }, [refresh]);
   const show = (range: Range, until: number | null) => {
-    const end = until === null ? null : Math.ceil(until / STEP_MS[range.step]) * STEP_MS[range.step];
-    const isNow = end === null || end >= Date.now();
+    const next = shownTime(range, until);
     const query = new URLSearchParams({ range: range.name });
-    if (!isNow) query.set('until', new Date(end).toISOString());
+    if (next.until !== null) query.set('until', new Date(next.until).toISOString());
     keepInAddress(query);
-    time.value = { range, until: isNow ? null : end };
+    time.value = next;
   };
   const name = useNameOf(subject);
   useTitle(pageTitle(`${name} – History`));
   const { range, until } = time.value;
+  const earlier = (until ?? Date.now()) - range.ms;
   const shown = loaded.value;
   if (problem.value?.code === 'ERR_GATEWAY_NO_HISTORY') {
     return (
@@ -150,12 +165,11 @@ export function HistoryView({ news }: { news: ReadonlySignal<News> }): JSX.Eleme
           onChange={(value) => show(RANGES.find((each) => each.name === value) ?? DAY, until)}
         />
         <div class="actions">
-          <Button
-            label={`Earlier: the ${range.label.toLowerCase()} before`}
-            onClick={() => show(range, (until ?? Date.now()) - range.ms)}
-          >
-            Earlier
-          </Button>
+          {isKept(range, earlier) && (
+            <Button label={`Earlier: the ${range.label.toLowerCase()} before`} onClick={() => show(range, earlier)}>
+              Earlier
+            </Button>
+          )}
           {until !== null && (
             <>
               <Button
@@ -292,7 +306,7 @@ function Chosen({
   point: Point | undefined;
   show: (range: Range, until: number) => void;
 }): JSX.Element {
-  const isDay = point !== undefined && point.until - point.at === DAY_MS && Date.now() - point.at < DAY.keptMs;
+  const isDay = point !== undefined && point.until - point.at === DAY_MS && isKept(DAY, point.until);
   return (
     <div class="chosen">
       <p role="status">{point && pointText(point, eventText)}</p>

@@ -286,8 +286,8 @@ function More({ device: { tunnels, history } }: { device: Device }): JSX.Element
   return (
     <>
       <TunnelTable tunnels={tunnels.map((each, at) => ({ ...each, id: `${at}` }))} />
-      <section class="part" aria-labelledby="history">
-        <h3 id="history">History</h3>
+      <section class="part" aria-labelledby="steps">
+        <h3 id="steps">How it joined</h3>
         <ul class="plain">
           {history.toReversed().map(({ at, what, by }) => (
             <li key={`${at}${what}`}>
