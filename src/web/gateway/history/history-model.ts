@@ -27,7 +27,7 @@ export const RANGES: readonly Range[] = [
 export const STEP_MS: Record<HistoryAnswer['step'], number> = { minute: MINUTE_MS, hour: 60 * MINUTE_MS, day: DAY_MS };
 
 /** How requests end, from the bottom of a bar to its top. */
-export const ENDINGS = [
+export const SHOWN_ENDINGS = [
   { name: 'successful', label: '2xx' },
   { name: 'redirections', label: '3xx' },
   { name: 'informational', label: '1xx' },
@@ -37,7 +37,7 @@ export const ENDINGS = [
   { name: 'server_errors', label: '5xx' },
   { name: 'failed', label: 'Upstream failed' },
 ] as const;
-export type Ending = (typeof ENDINGS)[number]['name'];
+export type ShownEnding = (typeof SHOWN_ENDINGS)[number]['name'];
 
 export const PERCENTILES = ['p50', 'p95', 'p99'] as const;
 
@@ -50,7 +50,7 @@ export interface Point {
   /** Seconds that have passed and of which nothing is known. */
   readonly unknown: number;
   readonly requests: number;
-  readonly endings: Readonly<Record<Ending, number>>;
+  readonly endings: Readonly<Record<ShownEnding, number>>;
   readonly latency: HistoryPoint['latency_ms'];
   readonly received: number;
   readonly sent: number;
@@ -64,7 +64,11 @@ export interface Point {
 const NOT_WRITTEN_S = 90;
 
 /** The steps of a history with what has happened in each. @param now in milliseconds since 1970 */
-export function pointsOf({ step, points, to }: HistoryAnswer, events: readonly HistoryEvent[], now: number): Point[] {
+export function shownPoints(
+  { step, points, to }: HistoryAnswer,
+  events: readonly HistoryEvent[],
+  now: number,
+): Point[] {
   return points.map((point) => {
     const at = Date.parse(point.at);
     const until = at + STEP_MS[step];
@@ -97,7 +101,7 @@ export function sum(values: readonly number[]): number {
 }
 
 /** A length of time with its two largest units: `2 h 5 min`. */
-export function duration(seconds: number): string {
+export function exactSpan(seconds: number): string {
   const parts = [
     [Math.floor(seconds / 86_400), seconds >= 172_800 ? 'days' : 'day'],
     [Math.floor((seconds % 86_400) / 3_600), 'h'],
@@ -125,7 +129,7 @@ export const utcDay = (ms: number): string =>
   new Date(ms).toLocaleDateString('en-GB', { ...DATE, year: 'numeric', timeZone: 'UTC' });
 
 /** When a step was, in words. */
-export function timeOf({ at, until }: Pick<Point, 'at' | 'until'>): string {
+export function stepText({ at, until }: Pick<Point, 'at' | 'until'>): string {
   if (until - at >= DAY_MS) return utcDay(at);
   const end = until - at > MINUTE_MS ? `–${clockTime(until)}` : '';
   return `${dayOf(at)}, ${clockTime(at)}${end}`;
@@ -158,7 +162,7 @@ export function availabilityOf(
   const seconds = sum(points.map((point) => point.unknown));
   const known = online + offline;
   const whole = isGateway ? known + seconds : known;
-  const unknown = seconds === 0 ? null : duration(seconds);
+  const unknown = seconds === 0 ? null : exactSpan(seconds);
   if (known === 0) {
     const sentence = 'Nothing is known of this time: no gateway ran, or it had not come online yet.';
     return { share: '–', sentence, outage: null, unknown };
@@ -183,7 +187,7 @@ function outageText({ from, to, seconds }: NonNullable<HistoryAnswer['longest_ou
   const span = isOver
     ? spanText(Date.parse(from), Date.parse(to))
     : `since ${dayOf(Date.parse(from))}, ${clockTime(Date.parse(from))}`;
-  return `${duration(seconds)} (${span})`;
+  return `${exactSpan(seconds)} (${span})`;
 }
 
 /** What a point says, in words, for people who do not see it. */
@@ -191,12 +195,12 @@ export function pointText(point: Point, titleOf: (event: HistoryEvent) => string
   const { online, offline, unknown, requests, endings, latency, received, sent, reconnects } = point;
   const known = online + offline;
   const states = [
-    online > 0 ? `online ${offline > 0 ? duration(online) : 'all the time'}` : '',
-    offline > 0 ? `offline ${online > 0 ? duration(offline) : 'all the time'}` : '',
-    unknown > 0 ? `not known ${known > 0 ? duration(unknown) : 'at all'}` : '',
+    online > 0 ? `online ${offline > 0 ? exactSpan(online) : 'all the time'}` : '',
+    offline > 0 ? `offline ${online > 0 ? exactSpan(offline) : 'all the time'}` : '',
+    unknown > 0 ? `not known ${known > 0 ? exactSpan(unknown) : 'at all'}` : '',
     reconnects > 0 ? `${count(reconnects, 'reconnect')}` : '',
   ];
-  const classes = ENDINGS.filter(({ name }) => endings[name] > 0).map(
+  const classes = SHOWN_ENDINGS.filter(({ name }) => endings[name] > 0).map(
     ({ name, label }) => `${endings[name].toLocaleString('en')} ${label}`,
   );
   const traffic =
@@ -210,7 +214,7 @@ export function pointText(point: Point, titleOf: (event: HistoryEvent) => string
           `${byteSize(sent)} to clients, ${byteSize(received)} from clients`,
         ];
   const parts = [filled(states).join(', '), ...traffic, ...point.events.map(titleOf)];
-  return `${timeOf(point)}: ${filled(parts).join('; ')}`;
+  return `${stepText(point)}: ${filled(parts).join('; ')}`;
 }
 
 function filled(texts: readonly string[]): string[] {

@@ -19,19 +19,19 @@ import {
   availabilityOf,
   clockTime,
   dayOf,
-  duration,
-  ENDINGS,
+  exactSpan,
   milliseconds,
   PERCENTILES,
   type Point,
-  pointsOf,
   pointText,
   RANGES,
   type Range,
+  SHOWN_ENDINGS,
   STEP_MS,
+  shownPoints,
   spanText,
+  stepText,
   sum,
-  timeOf,
   utcDay,
 } from './history-model.ts';
 import { Plots } from './plot.tsx';
@@ -92,7 +92,7 @@ async function load({ kind, key }: Subject, range: Range, until: number | null):
   const history = await api<HistoryAnswer>('GET', `${path}?${query}`);
   const asked = new URLSearchParams({ of: kind, key, from: history.from, to: history.to });
   const { events, hasMore } = await api<HistoryEvents>('GET', `/dashboard/history-events?${asked}`);
-  return { history, points: pointsOf(history, events, now), range, events, hasMore };
+  return { history, points: shownPoints(history, events, now), range, events, hasMore };
 }
 
 /** What has happened at an endpoint, a device or the gateway. Give it the address as `key`. */
@@ -371,12 +371,12 @@ const number = (value: number) => value.toLocaleString('en');
 /** Columns that say what is known. */
 const STATES = 3;
 const COLUMNS: readonly { head: string; cell: (point: Point) => string }[] = [
-  { head: 'Time', cell: timeOf },
-  { head: 'Online', cell: ({ online }) => duration(online) },
-  { head: 'Offline', cell: ({ offline }) => duration(offline) },
-  { head: 'Not known', cell: ({ unknown }) => duration(unknown) },
+  { head: 'Time', cell: stepText },
+  { head: 'Online', cell: ({ online }) => exactSpan(online) },
+  { head: 'Offline', cell: ({ offline }) => exactSpan(offline) },
+  { head: 'Not known', cell: ({ unknown }) => exactSpan(unknown) },
   { head: 'Requests', cell: ({ requests }) => number(requests) },
-  ...ENDINGS.map(({ name, label }) => ({ head: label, cell: ({ endings }: Point) => number(endings[name]) })),
+  ...SHOWN_ENDINGS.map(({ name, label }) => ({ head: label, cell: ({ endings }: Point) => number(endings[name]) })),
   {
     head: 'Refused by',
     cell: ({ refusedBy }) =>

@@ -2,7 +2,15 @@ import type { ComponentChildren, JSX } from 'preact';
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { byteSize } from '../../ui/byte-size.ts';
 import { linePath } from '../last-day.tsx';
-import { ENDINGS, type Ending, milliseconds, PERCENTILES, type Point, type Range, sum } from './history-model.ts';
+import {
+  milliseconds,
+  PERCENTILES,
+  type Point,
+  type Range,
+  SHOWN_ENDINGS,
+  type ShownEnding,
+  sum,
+} from './history-model.ts';
 
 /** Space for the numbers of an axis, and for the half of the last label, in pixels. */
 const LEFT = 52;
@@ -54,7 +62,7 @@ export function Plots({ points, range, chosen, onChoose, isGateway }: PlotsProps
     const x = event.clientX - (element.current?.getBoundingClientRect().left ?? 0);
     onChoose(Math.min(points.length - 1, Math.max(0, Math.floor((x - LEFT) / step))));
   };
-  const used = ENDINGS.filter(({ name }) => points.some(({ endings }) => endings[name] > 0));
+  const used = SHOWN_ENDINGS.filter(({ name }) => points.some(({ endings }) => endings[name] > 0));
   const drawn = { points, places, chosen };
   return (
     <div ref={element} class="plots" onPointerMove={choose} onPointerDown={choose}>
@@ -167,7 +175,7 @@ function StateLegend({ points, isGateway }: Pick<PlotsProps, 'points' | 'isGatew
 }
 
 /** What tells areas apart without their colours. */
-const TEXTURES: Readonly<Record<Ending | 'online' | 'offline' | 'unknown', string>> = {
+const TEXTURES: Readonly<Record<ShownEnding | 'online' | 'offline' | 'unknown', string>> = {
   online: '',
   offline: 'M-1 1L1 -1M0 6L6 0M5 7L7 5M-1 5L1 7M0 0L6 6M5 -1L7 1',
   unknown: 'M-1 1L1 -1M0 6L6 0M5 7L7 5',
@@ -301,13 +309,13 @@ function EventMarks({ points, places }: Drawn): JSX.Element {
 
 type PanelDrawn = Drawn & { range: Range };
 
-function Requests({ endings, ...drawn }: PanelDrawn & { endings: readonly Ending[] }): JSX.Element {
+function Requests({ endings, ...drawn }: PanelDrawn & { endings: readonly ShownEnding[] }): JSX.Element {
   const { points, places } = drawn;
   const height = HEIGHTS.requests;
   const most = Math.max(...points.map(({ endings: each }) => sum(Object.values(each))));
   const axis = linearAxis(most, height, niceNumber);
   const gap = places.step > 6 ? 1 : 0;
-  const paths = new Map<Ending, string>();
+  const paths = new Map<ShownEnding, string>();
   for (const [at, point] of points.entries()) {
     let below = 0;
     for (const name of endings) {

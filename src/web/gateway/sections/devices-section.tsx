@@ -200,6 +200,17 @@ export const devicesSection = resource<Device>(RESOURCES.devices, {
     { head: 'Tunnels', cell: ({ tunnels }) => tunnels.length },
     { head: 'Last 24 h', cell: ({ id }) => <LastDayLine id={id} /> },
   ],
+  isSearchedByApi: true,
+  filters: [
+    {
+      name: 'state',
+      label: 'State',
+      options: Object.entries(DEVICE_STATES).map(([value, label]) => ({ value, label })),
+    },
+    { name: 'site', label: 'Site' },
+    { name: 'label', label: 'Label (name=value)' },
+    { name: 'version', label: 'Version of the agent' },
+  ],
   searchTexts: (device) => [
     device.id,
     device.name,
