@@ -19,7 +19,7 @@ interface SentPart extends Omit<HistoryPart, 'rows'> {
   readonly rows: readonly (readonly [at: number, numbers: readonly number[], refusals: Values['refusals']])[];
 }
 
-interface SentBytes {
+interface SentHistory {
   readonly begun: number;
   readonly parts: readonly SentPart[];
 }
@@ -30,7 +30,7 @@ export function partsText(parts: readonly HistoryPart[], begun: number): string 
     ...part,
     rows: rows.map(({ at, values }) => [at, [...values.numbers], values.refusals] as const),
   }));
-  return JSON.stringify({ begun, parts: sent } satisfies SentBytes);
+  return JSON.stringify({ begun, parts: sent } satisfies SentHistory);
 }
 
 /** Histories of the other gateways of a shared database: those that answer have the latest, of the others it has what is complete. */
@@ -81,7 +81,7 @@ export class HistoryElsewhere {
   async #ask(question: HistoryQuestion) {
     const answers = await this.askAll(JSON.stringify(question));
     return [...answers].map(([node, text]) => {
-      const { begun, parts } = JSON.parse(text) as SentBytes;
+      const { begun, parts } = JSON.parse(text) as SentHistory;
       return { node, begun, parts: parts.map(readPart) };
     });
   }

@@ -74,11 +74,12 @@ export class SharedHistory {
     const begun = JSON.stringify(Object.fromEntries(asked));
     const level = levelOf(step);
     const runs = (kind: HistorySubject['kind'], key: string) => this.#runs(kind, key, { from, to, step }, begun);
+    const own = await runs(of.kind, of.key);
     return {
       // Minutes are in the files alone.
       rows: level === 'minutes' ? [] : await this.#rows(of, level, { from, to, step }, begun),
-      runs: await runs(of.kind, of.key),
-      known: of.kind === 'gateway' ? [] : await runs('gateway', ''),
+      runs: own,
+      known: of.kind === 'gateway' ? own : await runs('gateway', ''),
       seen: await this.#firstSeen(of),
     };
   }

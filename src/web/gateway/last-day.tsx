@@ -63,7 +63,7 @@ export function LastDayLine({ id }: { id: string }): JSX.Element {
   const day = days.value.get(id);
   // Keeps its place, so that nothing moves when it comes.
   if (day === undefined) return <div class="last-day" />;
-  const { requests, online, known } = day;
+  const { requests, known } = day;
   const hour = WIDTH / requests.length;
   const most = Math.max(1, ...requests);
   const heights = requests.map((each) => LINE - (each / most) * (LINE - 2));
@@ -72,39 +72,28 @@ export function LastDayLine({ id }: { id: string }): JSX.Element {
     <svg class="last-day" viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={text}>
       <title>{text}</title>
       <path class="line" d={linePath(heights.map((y, at) => ((known[at] ?? 0) > 0 ? [(at + 0.5) * hour, y] : null)))} />
-      {requests.map((_, at) => (
-        <Hour
-          key={at}
-          {...{ x: at * hour, width: hour, online: online[at] ?? 0, known: known[at] ?? 0 }}
-          isNow={at === requests.length - 1}
-        />
-      ))}
+      {Object.entries(bandPaths(day)).map(([state, d]) => d !== '' && <path key={state} class={state} d={d} />)}
     </svg>
   );
 }
 
-/** What of an hour was online, offline and is not known; they differ in height and pattern, not in colour alone. */
-function Hour({
-  x,
-  width,
-  online,
-  known,
-  isNow,
-}: Record<'x' | 'width' | 'online' | 'known', number> & { isNow: boolean }) {
+/** What of each hour was online, offline and is not known: they differ in height and pattern, not in colour alone. */
+function bandPaths({ requests, online, known }: LastDay): Record<'online' | 'offline' | 'unknown', string> {
   const { top, height } = BAND;
   const bottom = top + height;
-  const [up, seen] = [(width * online) / HOUR_S, (width * known) / HOUR_S];
-  return (
-    <>
-      {up > 0 && <rect class="online" {...{ x, y: top, width: up, height }} />}
-      {seen > up && (
-        <rect class="offline" {...{ x: x + up, y: bottom - 2, width: Math.max(1, seen - up), height: 2 }} />
-      )}
-      {width > seen && !isNow && (
-        <path class="unknown" d={`M${x + seen} ${top + height / 2}H${x + width}`} stroke-width={height} />
-      )}
-    </>
-  );
+  const hour = WIDTH / requests.length;
+  const paths = { online: '', offline: '', unknown: '' };
+  for (let at = 0; at < requests.length; at++) {
+    const x = at * hour;
+    const [up, seen] = [(hour * (online[at] ?? 0)) / HOUR_S, (hour * (known[at] ?? 0)) / HOUR_S];
+    if (up > 0) paths.online += `M${x} ${top}h${up.toFixed(2)}v${height}H${x}z`;
+    if (seen > up)
+      paths.offline += `M${(x + up).toFixed(2)} ${bottom - 2}h${Math.max(1, seen - up).toFixed(2)}v2H${(x + up).toFixed(2)}z`;
+    // The present hour is not over.
+    if (hour > seen && at < requests.length - 1)
+      paths.unknown += `M${(x + seen).toFixed(2)} ${top + height / 2}H${x + hour}`;
+  }
+  return paths;
 }
 
 function summaryOf({ requests, online, known }: LastDay): string {
