@@ -12,6 +12,7 @@ import { deviceActions } from './actions/device-actions.ts';
 import { endpointActions } from './actions/endpoint-actions.ts';
 import { eventActions } from './actions/event-actions.ts';
 import { ipPolicyActions } from './actions/ip-policy-actions.ts';
+import { messageActions } from './actions/message-actions.ts';
 import { onlineActions } from './actions/online-actions.ts';
 import { personActions } from './actions/person-actions.ts';
 import { domainActions } from './actions/reserved-domain-actions.ts';
@@ -39,6 +40,7 @@ function actionsOf(context: ApiContext): Omit<AllActions, keyof RowTables> & Par
     ...endpointActions(context),
     ...eventActions(context),
     ...ipPolicyActions(context),
+    ...messageActions(context),
     ...onlineActions(context),
     ...personActions(context),
     ...shareLinkActions(context),

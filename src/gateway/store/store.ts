@@ -15,6 +15,7 @@ import { Devices, EnrolmentKeys, SiteNames } from './devices.ts';
 import { OwnDomains, ReservedDomains } from './domains.ts';
 import { ActivityEvents, EventDeliveries, EventDestinations, EventSubscriptions } from './events.ts';
 import { IpRestrictions } from './ip-policies.ts';
+import { ConditionHistory, SentMessages } from './messages.ts';
 import { FamiliarNetworks, Passkeys, People, PersonLinks } from './people.ts';
 import { RefusedEvents } from './refused-events.ts';
 import { ShareLinksTable } from './share-links.ts';
@@ -97,6 +98,7 @@ function createTables(database: Database, box: SecretsBox) {
     botUsers: new BotUsers(database),
     certificateAuthorities: certificateAuthoritiesTable(database),
     cloudEndpoints: new CloudEndpoints(database),
+    conditionHistory: new ConditionHistory(database),
     credentials: new Credentials(database),
     devices: new Devices(database),
     endedSignIns: new EndedSignIns(database),
@@ -110,6 +112,7 @@ function createTables(database: Database, box: SecretsBox) {
     personLinks: new PersonLinks(database),
     refusedEvents: new RefusedEvents(database),
     reservedDomains: new ReservedDomains(database),
+    sentMessages: new SentMessages(database),
     shareLinks: new ShareLinksTable(database),
     tlsCertificates: new TlsCertificates(database, box),
     tlsEdges: new TlsEdgesTable(database),
