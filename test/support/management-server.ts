@@ -123,6 +123,7 @@ export async function startManagementServer(options: ManagementServerOptions = {
       store,
       counters,
       conditions: () => presentConditions(sources),
+      history: { read: async () => [] },
       people,
       catchUp: async () => {},
       activity: options.activity ?? NO_ACTIVITY,

@@ -107,6 +107,7 @@ const BODIES: { [Family in keyof Operations]: OperationsWithBody<Operations[Fami
   },
   auditEvents: {},
   tunnels: {},
+  history: {},
   tunnelSessions: {},
 };
 

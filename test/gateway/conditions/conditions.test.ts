@@ -12,7 +12,7 @@ import {
   NOBODY_ELSE,
   type ReportedCondition,
 } from '../../../src/gateway/endpoints/live-view.ts';
-import { EndpointTraffic } from '../../../src/gateway/endpoints/online-endpoint.ts';
+import { EndpointTraffic } from '../../../src/gateway/endpoints/traffic-counts.ts';
 import { ActivityLog } from '../../../src/gateway/events/activity-log.ts';
 import { MessageEngine } from '../../../src/gateway/messages/message-engine.ts';
 import { LOOK_MS } from '../../../src/gateway/messages/start-messages.ts';
