@@ -161,6 +161,7 @@ const ARROWS: Record<string, string[]> = {
     'gateway/cluster',
     `${EDGE}/relays`,
     'gateway/endpoints',
+    'gateway/messages',
     'gateway/store',
     'settings',
   ],

@@ -1,6 +1,6 @@
-import { CONDITION_IDS, CONDITIONS } from '../../src/management/conditions.ts';
+import { CONDITION_IDS, CONDITIONS } from '../../src/management/condition-kinds.ts';
 
-const BEGIN = '  # Generated from src/management/conditions.ts by npm run docs.\n';
+const BEGIN = '  # Generated from src/management/condition-kinds.ts by npm run docs.\n';
 
 /** The rules for Prometheus, with one for each condition of a gateway at their end. */
 export function alertRules(present: string): string {

@@ -4,7 +4,7 @@ import { AuditFilters, auditEvents } from './resources/audit-event.ts';
 import { httpResponseBackends, tunnelGroupBackends } from './resources/backend.ts';
 import { botUsers, serviceUsers } from './resources/bot-user.ts';
 import { certificateAuthorities, tlsCertificates } from './resources/certificate.ts';
-import { ConditionFilters, ConditionRecord, conditionHistory, Silence } from './resources/condition.ts';
+import { ConditionFilters, ConditionRecord, ConditionSilence, conditionHistory } from './resources/condition.ts';
 import { apiKeys, credentials } from './resources/credential.ts';
 import { devices } from './resources/device.ts';
 import { endpoints } from './resources/endpoint.ts';
@@ -359,7 +359,7 @@ export const OPERATIONS = {
         conditionHistory,
         '/{id}/silence',
         'Send no messages about a condition for a time, also when it begins again',
-        Silence,
+        ConditionSilence,
         ConditionRecord,
       ),
       status: 200 as const,

@@ -1,4 +1,4 @@
-import { CONDITION_IDS, CONDITIONS } from './conditions.ts';
+import { CONDITION_IDS, CONDITIONS } from './condition-kinds.ts';
 
 const CRITICAL = CONDITION_IDS.filter((id) => CONDITIONS[id].severity === 'critical');
 const OTHERS = CONDITION_IDS.filter((id) => CONDITIONS[id].severity !== 'critical' && id !== 'device_offline');

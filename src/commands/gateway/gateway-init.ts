@@ -5,8 +5,13 @@ import { join } from 'node:path';
 import { diagnoseNetwork } from '../../doctor/gateway/diagnose-gateway.ts';
 import { gatewayPorts } from '../../doctor/gateway/gateway-ports.ts';
 import { freePorts } from '../../doctor/ports.ts';
-import { emailTarget, notifyByEmail } from '../../gateway/messages/notify-by-email.ts';
-import { createApiKey, createGatewayData, type Store } from '../../gateway/offline/command-store.ts';
+import {
+  createApiKey,
+  createGatewayData,
+  emailTarget,
+  notifyByEmail,
+  type Store,
+} from '../../gateway/offline/command-store.ts';
 import { SharedDatabase } from '../../gateway/offline/shared-database.ts';
 import { hasErrno, OperatorError } from '../../lib/errors.ts';
 import { openDataFolder } from '../../lib/files/data-folder.ts';

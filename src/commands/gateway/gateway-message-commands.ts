@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { duration, examples } from '../command-line.ts';
-import type { RuleOptions } from './gateway-messages.ts';
+import type { RuleChoice } from './gateway-messages.ts';
 
 type Settings = () => GatewayServerSettings;
 const load = () => import('./gateway-messages.ts');
@@ -50,13 +50,13 @@ function addRuleCommands(gateway: Command, settings: Settings): void {
       rules.command('add'),
       'gateway rules add --to ed_… --condition device_offline --site quarry.example.com --after 10m',
     ).description('Add a rule'),
-  ).action(async (options: RuleOptions) => (await load()).addRule(settings(), options));
+  ).action(async (options: RuleChoice) => (await load()).addRule(settings(), options));
   ruleOptions(
     rules
       .command('set')
       .description('Change a rule; what is left out stays as it is')
       .argument('<id>', 'id of the rule, mr_…, as listed'),
-  ).action(async (id: string, options: RuleOptions) => (await load()).setRule(settings(), id, options));
+  ).action(async (id: string, options: RuleChoice) => (await load()).setRule(settings(), id, options));
   rules
     .command('remove')
     .description('Remove a rule')

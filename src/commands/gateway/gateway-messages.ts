@@ -53,7 +53,7 @@ export async function testDestination(
   if (!result.accepted) throw new OperatorError(`test message not accepted: ${result.answer}`, 1);
 }
 
-export interface RuleOptions extends JsonOption {
+export interface RuleChoice extends JsonOption {
   condition?: string[];
   site?: string[];
   label?: string[];
@@ -96,13 +96,13 @@ export async function addUsualRules(settings: GatewayServerSettings, id: string,
   show(made, { json }, (rules) => rules.map((rule) => `${rule.id} added: ${rule.description}`).join('\n'));
 }
 
-export async function addRule(settings: GatewayServerSettings, options: RuleOptions): Promise<void> {
+export async function addRule(settings: GatewayServerSettings, options: RuleChoice): Promise<void> {
   const made = await withGateway(settings, (client) => client.messageRules.create(ruleBody(options)));
   show(made, options, ({ id }) => `${id} added`);
 }
 
 /** @throws {OperatorError} exit code 4 for an unknown id */
-export async function setRule(settings: GatewayServerSettings, id: string, options: RuleOptions): Promise<void> {
+export async function setRule(settings: GatewayServerSettings, id: string, options: RuleChoice): Promise<void> {
   requireId(id, 'mr_', 'rule', 'gateway rules');
   const rule = await withGateway(settings, (client) => client.messageRules.update(id, ruleBody(options)));
   show(rule, options, () => `${id} changed`);
@@ -115,7 +115,7 @@ export async function removeRule(settings: GatewayServerSettings, id: string): P
   print(`${id} removed`);
 }
 
-function ruleBody(options: RuleOptions): MessageRuleUpdate {
+function ruleBody(options: RuleChoice): MessageRuleUpdate {
   const { condition, site, label, subject, after, to, quiet, quietCritical, remind, description } = options;
   const labels = label?.map((pair): [string, string] => {
     const at = pair.indexOf('=');
@@ -137,13 +137,13 @@ function ruleBody(options: RuleOptions): MessageRuleUpdate {
   };
 }
 
-interface ConditionOptions extends JsonOption {
+interface ConditionChoice extends JsonOption {
   open?: boolean;
   condition?: string;
   site?: string;
 }
 
-export async function listConditions(settings: GatewayServerSettings, options: ConditionOptions): Promise<void> {
+export async function listConditions(settings: GatewayServerSettings, options: ConditionChoice): Promise<void> {
   const { open, condition, site, json } = options;
   const filters = { ...(open && { open: 'true' as const }), ...(condition && { condition }), ...(site && { site }) };
   const all = await withGateway(settings, (client) => collected(client.conditionHistory.all({ filters }), MAX_LISTED));

@@ -4,7 +4,8 @@ import { escapeHtml, htmlPage, NOTICE_POLICY, noticePage, PAGE_STYLE } from '../
 import { acknowledge, silence } from '../messages/condition-records.ts';
 import { MESSAGE_PATH, MessageLinks } from '../messages/message-links.ts';
 import { nameOf, titleOf } from '../messages/message-words.ts';
-import type { ConditionRow } from '../store/messages.ts';
+import { BY_COMMAND } from '../store/command-access.ts';
+import type { ConditionRow } from '../store/condition-history.ts';
 import type { Store } from '../store/store.ts';
 import { callerRefused, type FailedAttempts, type RefusesAddress } from './authentication.ts';
 import { requireOwnPage } from './dashboard/dashboard-sessions.ts';
@@ -72,13 +73,17 @@ export function messagePage(
     const rows = await concerned(req);
     if (rows === null) return void answer(res, 404, noticePage(GONE));
     const [act, minutes] = [form.get('act'), form.get('minutes') ?? ''];
-    await store.database.write(() => {
-      const present = rows.flatMap(({ id }) => store.conditionHistory.get(id) ?? []);
-      if (act === 'acknowledge') acknowledge(store, present, BY_LINK);
-      else if (act === 'silence' && Object.hasOwn(SILENCES, minutes)) silence(store, present, Number(minutes), BY_LINK);
-      else if (act === 'resume') silence(store, present, 0, BY_LINK);
-      else throw badRequest({ code: 231, text: 'the form has no action that is known' });
-    }, null);
+    await store.database.write(
+      () => {
+        const present = rows.flatMap(({ id }) => store.conditionHistory.get(id) ?? []);
+        if (act === 'acknowledge') acknowledge(store, present, BY_LINK);
+        else if (act === 'silence' && Object.hasOwn(SILENCES, minutes))
+          silence(store, present, Number(minutes), BY_LINK);
+        else if (act === 'resume') silence(store, present, 0, BY_LINK);
+        else throw badRequest({ code: 231, text: 'the form has no action that is known' });
+      },
+      { ...BY_COMMAND, from: req.ip ?? null },
+    );
     res.set(HEADERS).redirect(303, req.originalUrl);
   });
   return router;

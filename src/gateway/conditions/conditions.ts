@@ -2,7 +2,7 @@ import { messageOf } from '../../lib/errors.ts';
 import { diskSpace, FREE_SPACE } from '../../lib/files/disk-space.ts';
 import { clientNetwork } from '../../lib/network/ip-address.ts';
 import type { RecentCounts } from '../../lib/time/recent-failures.ts';
-import { CONDITION_IDS, CONDITIONS, type ConditionId } from '../../management/conditions.ts';
+import { CONDITION_IDS, CONDITIONS, type ConditionId } from '../../management/condition-kinds.ts';
 import type { ConditionSubject, LiveView, ReportedCondition } from '../endpoints/live-view.ts';
 import type { LabeledUpstream, Labels, OnlineEndpoint } from '../endpoints/online-endpoint.ts';
 import type { EdgeCounters } from '../metrics/edge-counters.ts';

@@ -1,6 +1,6 @@
 import { durationText } from '../../lib/terminal-text.ts';
 import type { ConditionRecord } from '../../management/resources/condition.ts';
-import type { ConditionRow, ToldOf } from '../store/messages.ts';
+import type { ConditionRow, ToldOf } from '../store/condition-history.ts';
 import type { Store } from '../store/store.ts';
 import { timestamp } from '../store/store.ts';
 import { whyNotConcerned } from './message-rules.ts';
@@ -18,7 +18,7 @@ export function deliveryOf(store: Store, { destination_id, message_id }: ToldOf)
 }
 
 /** How long it was so, or is by now, in seconds. */
-export function durationOf({ began_at, ended_at }: ConditionRow, now: string): number {
+export function lastedSeconds({ began_at, ended_at }: ConditionRow, now: string): number {
   return Math.max(0, Math.round((Date.parse(ended_at ?? now) - Date.parse(began_at)) / 1000));
 }
 
@@ -65,7 +65,7 @@ function wordsFor(
   if (silence?.silenced_until && row.ended_at === null)
     return `${place} is not told: silenced until ${silence.silenced_until} by ${silence.silenced_by}.`;
   if (withheld !== undefined) return `${place} was not told at ${withheld.at}: ${withheld.reason}.`;
-  const lasted = durationOf(row, now);
+  const lasted = lastedSeconds(row, now);
   const wait = `the rule waits for ${rule.after_minutes} min in which a running gateway sees it`;
   return row.ended_at === null
     ? `${place} is not told yet: ${wait}.`

@@ -7,12 +7,12 @@ import type { GatewayContext } from '../context/gateway-context.ts';
 import type { ConditionSubject, LiveView, ReportedCondition } from '../endpoints/live-view.ts';
 import { NOBODY_ELSE } from '../endpoints/live-view.ts';
 import type { Message } from '../events/message.ts';
-import type { ConditionRow, ToldOf, WithheldFor } from '../store/messages.ts';
+import type { ConditionRow, ToldOf, WithheldFor } from '../store/condition-history.ts';
 import { DatabaseAway } from '../store/sql/database-problems.ts';
 import { type Row, timestamp } from '../store/store.ts';
 import { MESSAGE_PATH, MessageLinks } from './message-links.ts';
 import { isQuiet, timeZoneOf, whyNotConcerned } from './message-rules.ts';
-import { by, type FleetSizes, fleetSizes, groupsOf, MessageWords } from './message-words.ts';
+import { by, type FleetSizes, fleetSizes, groupsOf, MessageWords, REMOVED } from './message-words.ts';
 
 type MessageRule = Row<'messageRules'>;
 
@@ -64,6 +64,14 @@ interface Due {
   readonly kind: ToldOf['kind'] | 'missed';
 }
 
+/** What a destination is to be told now, and what else there is. */
+interface Situation {
+  readonly due: readonly Due[];
+  /** All conditions about which something may have to be sent. */
+  readonly rows: readonly ConditionRow[];
+  readonly fleet: FleetSizes;
+}
+
 /** A message, and what it says of which conditions. */
 interface Drafted {
   readonly content: Omit<Message, 'links' | 'incident'>;
@@ -71,7 +79,7 @@ interface Drafted {
   readonly told: readonly { readonly row: ConditionRow; readonly rule: MessageRule; readonly kind: ToldOf['kind'] }[];
 }
 
-export interface EngineParts {
+export interface MessageSources {
   /** What is wrong as this gateway sees it. */
   readonly conditions: () => Promise<readonly Condition[]>;
   readonly live: Pick<LiveView, 'gateways' | 'askElsewhere'>;
@@ -99,9 +107,14 @@ export class MessageEngine {
 
   constructor(
     private readonly context: Pick<GatewayContext, 'store' | 'clock' | 'log'>,
-    private readonly own: EngineParts,
+    private readonly own: MessageSources,
   ) {
     this.#links = new MessageLinks(context.store.box);
+  }
+
+  /** When it looks no more. */
+  stop(): void {
+    this.#forget();
   }
 
   /** Looks at what is wrong, and tells whom it concerns. It never throws. */
@@ -116,6 +129,7 @@ export class MessageEngine {
   }
 
   #forget(): void {
+    this.context.store.conditionHistory.forgetUnsettled();
     this.#watched.clear();
     this.#dueSince.clear();
     [this.#lastLook, this.#upMs] = [null, 0];
@@ -124,14 +138,17 @@ export class MessageEngine {
   async #look(): Promise<void> {
     const { store, clock } = this.context;
     const rules = store.messageRules.page(null, MAX_RULES);
+    const open = new Map(
+      store.conditionHistory.unsettled().flatMap((row) => (row.ended_at ? [] : [[keyOf(row), row]])),
+    );
     // Nobody wants to know: then nobody has to look.
-    if (rules.length === 0 && store.conditionHistory.unsettled().length === 0) return this.#forget();
+    if (rules.length === 0 && open.size === 0) return this.#forget();
     const { seen, isUnknown } = await this.#present();
     const now = clock.now();
     const step = this.#lastLook === null ? 0 : Math.min(now - this.#lastLook, MAX_STEP_MS);
     [this.#lastLook, this.#upMs] = [now, this.#upMs + step];
-    this.#watch(seen, isUnknown, this.#upMs > GRACE_MS ? step : 0);
-    await this.#record(seen);
+    this.#watch(seen, open, isUnknown, this.#upMs > GRACE_MS ? step : 0);
+    await this.#record(seen, open);
     await this.#tell(rules);
   }
 
@@ -160,17 +177,18 @@ export class MessageEngine {
   }
 
   /** Counts on. @param step milliseconds since the last look, as far as they count */
-  #watch(seen: ReadonlyMap<string, Seen>, isUnknown: (row: ConditionRow) => boolean, step: number): void {
-    const { store } = this.context;
-    const now = store.now();
+  #watch(
+    seen: ReadonlyMap<string, Seen>,
+    open: ReadonlyMap<string, ConditionRow>,
+    isUnknown: (row: ConditionRow) => boolean,
+    step: number,
+  ): void {
+    const now = this.context.store.now();
     const unwatched: Watched = { seenMs: 0, awayMs: 0, since: now, awaySince: null };
     for (const key of seen.keys()) {
       const { seenMs, since } = this.#watched.get(key) ?? unwatched;
       this.#watched.set(key, { seenMs: seenMs + step, awayMs: 0, since, awaySince: null });
     }
-    const open = new Map(
-      store.conditionHistory.unsettled().flatMap((row) => (row.ended_at ? [] : [[keyOf(row), row]])),
-    );
     for (const key of this.#watched.keys()) if (!seen.has(key) && !open.has(key)) this.#watched.delete(key);
     for (const [key, row] of open) {
       if (seen.has(key) || isUnknown(row)) continue;
@@ -181,10 +199,9 @@ export class MessageEngine {
   }
 
   /** Writes down what has begun, and what is over. */
-  async #record(seen: ReadonlyMap<string, Seen>): Promise<void> {
+  async #record(seen: ReadonlyMap<string, Seen>, open: ReadonlyMap<string, ConditionRow>): Promise<void> {
     const { store } = this.context;
     const { conditionHistory: history, ids, database } = store;
-    const open = new Map(history.unsettled().flatMap((row) => (row.ended_at ? [] : [[keyOf(row), row]])));
     const now = store.now();
     const anHourAgo = timestamp(Date.parse(now) - HOUR_MS);
     const begun = [...seen].filter(([key]) => !open.has(key) && (this.#watched.get(key)?.seenMs ?? 0) >= RECORD_MS);
@@ -212,10 +229,16 @@ export class MessageEngine {
         this.#requireSender();
         for (const [key, { id }] of batch) {
           const row = history.get(id);
-          if (row) history.update({ ...row, ended_at: this.#watched.get(key)?.awaySince ?? now });
+          const ended_at = this.#watched.get(key)?.awaySince ?? now;
+          if (row) history.update({ ...row, ended_at, message: this.#isRemoved(row) ? REMOVED : row.message });
           this.#watched.delete(key);
         }
       }, null);
+  }
+
+  /** Whether a device is not online, but no longer expected either. */
+  #isRemoved({ condition, subject }: ConditionRow): boolean {
+    return condition === 'device_offline' && this.context.store.devices.get(subject)?.status !== 'enrolled';
   }
 
   async #tell(rules: readonly MessageRule[]): Promise<void> {
@@ -223,6 +246,7 @@ export class MessageEngine {
     const rows = store.conditionHistory.unsettled();
     if (rows.length === 0) return this.#dueSince.clear();
     const fleet = fleetSizes(store);
+    const silenced = store.conditionHistory.silenced(store.now());
     const destinations = [...new Set(rules.flatMap(({ destination_ids }) => destination_ids))];
     const waiting = new Set<string>();
     const stillDue = new Set<string>();
@@ -231,7 +255,7 @@ export class MessageEngine {
       const due: Due[] = [];
       const withheld: Withholding[] = [];
       for (const row of rows) {
-        const found = this.#dueOf(row, destination, its);
+        const found = this.#dueOf(row, destination, its, silenced.has(keyOf(row)));
         if (found === null) continue;
         if (found !== 'later') {
           if ('reason' in found) withheld.push(found);
@@ -240,14 +264,19 @@ export class MessageEngine {
         if (found === 'later' || !('reason' in found) || found.reason !== 'silenced') waiting.add(row.id);
       }
       for (const each of due) stillDue.add(`${destination} ${each.row.id} ${each.kind}`);
-      await this.#send(destination, this.#gathered(destination, due), fleet, withheld);
+      await this.#send(destination, { due: this.#gathered(destination, due), withheld, rows, fleet });
     }
     for (const key of this.#dueSince.keys()) if (!stillDue.has(key)) this.#dueSince.delete(key);
     await this.#settle(rows.filter(({ id, ended_at }) => ended_at !== null && !waiting.has(id)));
   }
 
   /** What a destination is to be told of a condition now; null: nothing any more; `later`: nothing yet. */
-  #dueOf(row: ConditionRow, destination: string, rules: readonly MessageRule[]): Due | Withholding | 'later' | null {
+  #dueOf(
+    row: ConditionRow,
+    destination: string,
+    rules: readonly MessageRule[],
+    silenced: boolean,
+  ): Due | Withholding | 'later' | null {
     const { store } = this.context;
     const now = store.now();
     const at = Date.parse(now);
@@ -258,7 +287,6 @@ export class MessageEngine {
     if (first === undefined) return null;
     const told = row.told.filter(({ destination_id }) => destination_id === destination);
     const [begun, last] = [told[0], told.at(-1)];
-    const silenced = store.conditionHistory.silence(row.condition, row.subject, now) !== null;
     const awake = concerned.find((rule) => !isQuiet(rule, row.severity, at));
     const wanted = (kind: Due['kind'], rule = awake): Due | Withholding =>
       silenced
@@ -302,16 +330,12 @@ export class MessageEngine {
     });
   }
 
-  async #send(
-    destination: string,
-    due: readonly Due[],
-    fleet: FleetSizes,
-    withheld: readonly Withholding[],
-  ): Promise<void> {
+  async #send(destination: string, situation: Situation & { withheld: readonly Withholding[] }): Promise<void> {
+    const { due, withheld } = situation;
     const { store } = this.context;
     const now = Date.parse(store.now());
     const isSummed = due.some(({ row, kind }) => kind === 'missed' || heldBack(row, destination) !== null);
-    const drafts = this.#drafts(destination, due, fleet);
+    const drafts = this.#drafts(destination, situation);
     const left = MESSAGES_AN_HOUR - store.sentMessages.since(destination, timestamp(now - HOUR_MS)).length;
     if (drafts.length > 0 && left <= 0) {
       const late = due.map(({ row, rule }): Withholding => ({ row, rule, reason: 'too many messages' }));
@@ -319,12 +343,13 @@ export class MessageEngine {
     }
     const isTooMany = drafts.length > 1 && drafts.length > left - 1;
     const sent =
-      isTooMany || (isSummed && drafts.length > 1) ? [this.#summary(destination, due, fleet, isTooMany)] : drafts;
+      isTooMany || (isSummed && drafts.length > 1) ? [this.#summary(destination, situation, isTooMany)] : drafts;
     return this.#write(destination, sent, withheld);
   }
 
   /** One message for each group. */
-  #drafts(destination: string, due: readonly Due[], fleet: FleetSizes): Drafted[] {
+  #drafts(destination: string, situation: Situation): Drafted[] {
+    const { due, fleet } = situation;
     const of = (kind: Due['kind']) => due.filter((each) => each.kind === kind);
     const [begun, over, reminders, missed] = [of('begun'), of('over'), of('reminder'), of('missed')];
     return [
@@ -332,8 +357,8 @@ export class MessageEngine {
       ...[...by(reminders, ({ row }) => incidentOf(row, destination)).values()].flatMap((same) =>
         this.#begun(same, fleet, incidentOf(same[0]?.row, destination)),
       ),
-      ...this.#over(destination, over),
-      ...(missed.length > 0 ? [this.#summary(destination, missed, fleet, false)] : []),
+      ...this.#over(destination, over, situation.rows),
+      ...(missed.length > 0 ? [this.#summary(destination, { ...situation, due: missed }, false)] : []),
     ];
   }
 
@@ -349,7 +374,7 @@ export class MessageEngine {
     }));
   }
 
-  #over(destination: string, due: readonly Due[]): Drafted[] {
+  #over(destination: string, due: readonly Due[], all: readonly ConditionRow[]): Drafted[] {
     const rules = new Map(due.map(({ row, rule }) => [row.id, rule]));
     const incidents = by(due, ({ row }) => incidentOf(row, destination));
     // What was told together is over together; the rest as far as it is of one kind and site.
@@ -363,25 +388,13 @@ export class MessageEngine {
     return [...groups.values()].flatMap(([first, ...others]) => {
       if (first === undefined) return [];
       const rows = [first, ...others] as const;
-      const { left, ended } = this.#leftOf(destination, rows);
+      const { left, ended } = leftOf(destination, rows, all);
       const content = this.#words(rules.get(first.id)).over(rows, left, ended);
       return [{ content, incident: incidentOf(first, destination), told: toldOf(rows, rules, 'over') }];
     });
   }
 
-  /** What was told with some conditions and is not over, and the incidents that are. */
-  #leftOf(destination: string, rows: readonly ConditionRow[]): { left: ConditionRow[]; ended: string[] } {
-    const over = new Set(rows.map(({ id }) => id));
-    const open = this.context.store.conditionHistory
-      .unsettled()
-      .filter((row) => !over.has(row.id) && row.ended_at === null);
-    const incidents = [...new Set(rows.map((row) => incidentOf(row, destination)))];
-    const left = open.filter((row) => incidents.includes(incidentOf(row, destination)));
-    const isOpen = (incident: string) => left.some((row) => incidentOf(row, destination) === incident);
-    return { left, ended: incidents.filter((incident) => !isOpen(incident)) };
-  }
-
-  #summary(destination: string, due: readonly Due[], fleet: FleetSizes, isTooMany: boolean): Drafted {
+  #summary(destination: string, { due, rows, fleet }: Situation, isTooMany: boolean): Drafted {
     const rules = new Map(due.map(({ row, rule }) => [row.id, rule]));
     const rowsOf = (kind: Due['kind']) => due.flatMap((each) => (each.kind === kind ? [each.row] : []));
     const [over, missed, reminders] = [rowsOf('over'), rowsOf('missed'), rowsOf('reminder')];
@@ -392,7 +405,7 @@ export class MessageEngine {
     const begun = rowsOf('begun');
     const content = this.#words(due[0]?.rule).summary(
       { begun: groupsOf([...begun, ...reminders], fleet), over: [...by(over, ({ condition }) => condition).values()] },
-      { missed, why, ended: this.#leftOf(destination, over).ended },
+      { missed, why, ended: leftOf(destination, over, rows).ended },
     );
     const told = [
       ...toldOf(begun, rules, 'begun'),
@@ -415,10 +428,11 @@ export class MessageEngine {
     await database.write(() => {
       this.#requireSender();
       const now = store.now();
-      for (const { row, rule, reason } of news) {
-        const present = history.get(row.id);
-        const entry = { rule_id: rule.id, destination_id: destination, reason, at: now };
-        if (present) history.update({ ...present, withheld: [...present.withheld, entry] });
+      for (const same of by(news, ({ rule, reason }) => `${rule.id} ${reason}`).values()) {
+        const [first] = same;
+        if (first === undefined) continue;
+        const { rule, reason } = first;
+        history.addWithheld(rowIds(same), { rule_id: rule.id, destination_id: destination, reason, at: now });
       }
       // It was deleted while the message was written.
       if (eventDestinations.get(destination) === null) return;
@@ -432,10 +446,11 @@ export class MessageEngine {
         const id = ids[place] ?? '';
         const { kind, title } = content;
         sentMessages.insert({ id, created_at: now, destination_id: destination, kind, title });
-        for (const { row, rule, kind: what } of told) {
-          const present = history.get(row.id);
-          const entry: ToldOf = { destination_id: destination, rule_id: rule.id, message_id: id, kind: what, at: now };
-          if (present) history.update({ ...present, told: withEntry(present.told, entry) });
+        for (const same of by(told, ({ rule, kind: what }) => `${rule.id} ${what}`).values()) {
+          const [first] = same;
+          if (first === undefined) continue;
+          const common = { destination_id: destination, rule_id: first.rule.id, message_id: id };
+          history.addTold(rowIds(same), { ...common, kind: first.kind, at: now });
         }
       }
       sentMessages.forgetBefore(timestamp(Date.parse(now) - LINK_MS));
@@ -450,15 +465,12 @@ export class MessageEngine {
   }
 
   async #settle(rows: readonly ConditionRow[]): Promise<void> {
+    if (rows.length === 0) return;
     const { conditionHistory: history, database } = this.context.store;
-    for (const batch of batches(rows))
-      await database.write(() => {
-        this.#requireSender();
-        for (const { id } of batch) {
-          const row = history.get(id);
-          if (row) history.update({ ...row, settled: true });
-        }
-      }, null);
+    await database.write(() => {
+      this.#requireSender();
+      history.settle(rows.map(({ id }) => id));
+    }, null);
   }
 
   /** Another gateway may have become the primary node meanwhile, and tells the same. */
@@ -476,8 +488,6 @@ class NotSender extends Error {
 
 /** More than there can be. */
 const MAX_RULES = 1_000;
-/** Reminders of one condition that are remembered, besides the first messages. */
-const MAX_TOLD = 100;
 
 function keyOf({ condition, subject }: Pick<ConditionRow, 'condition' | 'subject'>): string {
   return `${condition} ${subject}`;
@@ -494,8 +504,9 @@ function seenOf({ id, severity, message, remedy, subjects }: ReportedCondition, 
   }));
 }
 
-/** Text that agents have a part in. */
+/** Text that agents have a part in; nearly all is plain. */
 function clean(text: string): string {
+  if (text.length <= MAX_TEXT && /^[\x20-\x7e]*$/.test(text)) return text;
   return shortText(printable(text), MAX_TEXT);
 }
 
@@ -511,6 +522,21 @@ function heldBack({ withheld, told }: ConditionRow, destination: string): Withhe
   return last !== undefined && (lastTold === undefined || lastTold.at <= last.at) ? last.reason : null;
 }
 
+/** What was told with some conditions and is not over, and the incidents that are. @param all that are not settled */
+function leftOf(
+  destination: string,
+  rows: readonly ConditionRow[],
+  all: readonly ConditionRow[],
+): { left: ConditionRow[]; ended: string[] } {
+  const over = new Set(rows.map(({ id }) => id));
+  const incidents = new Set(rows.map((row) => incidentOf(row, destination)));
+  const left = all.filter(
+    (row) => row.ended_at === null && !over.has(row.id) && incidents.has(incidentOf(row, destination)),
+  );
+  const open = new Set(left.map((row) => incidentOf(row, destination)));
+  return { left, ended: [...incidents].filter((incident) => !open.has(incident)) };
+}
+
 /** Whether that was written down since the destination was told last. */
 function wasWithheld(row: ConditionRow, destination: string, rule: string, reason: WithheldFor): boolean {
   const last = row.withheld.filter((each) => each.destination_id === destination && each.rule_id === rule).at(-1);
@@ -524,12 +550,7 @@ function toldOf(rows: readonly ConditionRow[], rules: ReadonlyMap<string, Messag
   });
 }
 
-/** The first entries say what messages are about; of reminders, the last ones suffice. */
-function withEntry(told: readonly ToldOf[], entry: ToldOf): readonly ToldOf[] {
-  if (told.length < MAX_TOLD) return [...told, entry];
-  const oldest = told.findIndex(({ kind }) => kind === 'reminder');
-  return [...told.filter((_, place) => place !== oldest), entry];
-}
+const rowIds = (all: readonly { readonly row: ConditionRow }[]): string[] => all.map(({ row }) => row.id);
 
 function* batches<T>(all: readonly T[]): Generator<readonly T[]> {
   for (let at = 0; at < all.length; at += BATCH) yield all.slice(at, at + BATCH);

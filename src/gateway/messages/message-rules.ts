@@ -1,5 +1,5 @@
 import { type MessageRule, parseQuietHours, type QuietHours } from '../../management/resources/message-rule.ts';
-import type { ConditionRow } from '../store/messages.ts';
+import type { ConditionRow } from '../store/condition-history.ts';
 
 type Rule = Pick<
   MessageRule,

@@ -1,8 +1,8 @@
 import { clientNetwork } from '../../lib/network/ip-address.ts';
 import { durationText } from '../../lib/terminal-text.ts';
-import { CONDITIONS } from '../../management/conditions.ts';
+import { CONDITIONS } from '../../management/condition-kinds.ts';
 import type { Message } from '../events/message.ts';
-import type { ConditionRow } from '../store/messages.ts';
+import type { ConditionRow } from '../store/condition-history.ts';
 import type { Store } from '../store/store.ts';
 
 /** Conditions of one kind that one message is about. */
@@ -16,6 +16,8 @@ export interface Group {
 const TOGETHER_MS = 3 * 60_000;
 /** One device alone says nothing about what it is connected by. */
 const MIN_TOGETHER = 2;
+/** What is written down of a device that is no longer expected. */
+export const REMOVED = 'revoked or deleted while offline';
 const MAX_LINES = 20;
 const MAX_IN_TITLE = 3;
 
@@ -131,9 +133,9 @@ export class MessageWords {
     const lasted = durationText((Date.parse(end) - Date.parse(began)) / 1000);
     const subject = this.#subject({ rows, cause: null });
     const of = left.length > 0 ? ` (${rows.length} of ${rows.length + left.length})` : '';
-    const title = isDevice(first)
-      ? `${subject}${of} ${plural(rows)} online again, after ${lasted}`
-      : `Over: ${subject}${of}, after ${lasted}`;
+    const isRemoved = rows.every(({ message }) => message === REMOVED);
+    const back = isRemoved ? `${was(rows)} ${REMOVED}` : `${plural(rows)} online again, after ${lasted}`;
+    const title = isDevice(first) ? `${subject}${of} ${back}` : `Over: ${subject}${of}, after ${lasted}`;
     return {
       kind: left.length > 0 ? 'changed' : 'over',
       severity: left.length > 0 ? 'warning' : 'resolved',
@@ -220,6 +222,8 @@ export class MessageWords {
 
 const isDevice = ({ condition }: Pick<ConditionRow, 'condition'>): boolean => condition === 'device_offline';
 const plural = (rows: readonly unknown[]): string => (rows.length === 1 ? 'is' : 'are');
+
+const was = (rows: readonly unknown[]): string => (rows.length === 1 ? 'was' : 'were');
 
 /** What people call what a condition concerns; empty: the gateway. */
 export function nameOf({ condition, name, site }: Pick<ConditionRow, 'condition' | 'name' | 'site'>): string {

@@ -7,7 +7,7 @@ import { usualRules } from '../../management/usual-rules.ts';
 import type { Store } from '../store/store.ts';
 
 /** Where mail is handed in, as a command is told. */
-export interface MailServerOptions {
+export interface MailServer {
   /** `smtp://user@host:587` with STARTTLS, or `smtps://user@host:465` with TLS. */
   readonly url: string;
   /** Left out: the user of the URL if that is an address, else the recipient. */
@@ -16,7 +16,7 @@ export interface MailServerOptions {
 }
 
 /** @throws {OperatorError} exit code 2 when it is no such URL, or an address is not valid */
-export function emailTarget(to: string, { url, from, password }: MailServerOptions): MessageTargetOf<'email'> {
+export function emailTarget(to: string, { url, from, password }: MailServer): MessageTargetOf<'email'> {
   const parsed = URL.canParse(url) ? new URL(url) : null;
   if (parsed === null || !['smtp:', 'smtps:'].includes(parsed.protocol) || parsed.password !== '')
     throw new OperatorError(

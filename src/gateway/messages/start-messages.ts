@@ -1,5 +1,5 @@
 import type { GatewayContext } from '../context/gateway-context.ts';
-import type { EngineParts, MessageEngine } from './message-engine.ts';
+import type { MessageEngine, MessageSources } from './message-engine.ts';
 
 /** How often conditions are looked at. */
 export const LOOK_MS = 15_000;
@@ -10,7 +10,7 @@ export const LOOK_MS = 15_000;
  */
 export function startMessages(
   context: Pick<GatewayContext, 'store' | 'clock' | 'log'>,
-  own: EngineParts,
+  own: MessageSources,
 ): () => Promise<void> {
   const { store, clock } = context;
   let engine: MessageEngine | null = null;
@@ -35,5 +35,6 @@ export function startMessages(
     isStopped = true;
     cancel();
     await looking;
+    engine?.stop();
   };
 }

@@ -56,15 +56,14 @@ export const conditionHistory = defineResource({
   path: '/condition_history',
   idPrefix: 'cnd_',
   table: 'condition_history',
-  eventName: null,
   answer: ConditionRecord,
 });
 
-export const Silence = body({
+export const ConditionSilence = body({
   minutes: z
     .int()
     .min(0)
     .max(MAX_SILENCE_MINUTES, refused(WRONG_VALUE, `is more than ${MAX_SILENCE_MINUTES}, which is 30 days`))
     .describe('For how long no messages about it are sent, also when it begins again; 0: they are sent again.'),
 });
-export type Silence = z.input<typeof Silence>;
+export type ConditionSilence = z.input<typeof ConditionSilence>;

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { CONDITION_IDS, type ConditionId } from '../conditions.ts';
+import { CONDITION_IDS, type ConditionId } from '../condition-kinds.ts';
 import { deviceLabels } from './enrolment.ts';
 import { type Refusal, refused, WRONG_VALUE } from './refusal.ts';
 import {

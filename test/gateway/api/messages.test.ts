@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { MessageLinks } from '../../../src/gateway/messages/message-links.ts';
 import { emailTarget, notifyByEmail } from '../../../src/gateway/messages/notify-by-email.ts';
-import type { ConditionRow } from '../../../src/gateway/store/messages.ts';
+import type { ConditionRow } from '../../../src/gateway/store/condition-history.ts';
 import type { ConditionRecord } from '../../../src/management/resources/condition.ts';
 import { type ManagementServer, startManagementServer } from '../../support/management-server.ts';
 

@@ -21,7 +21,7 @@ import { watchProcess } from '../../../src/gateway/metrics/process-watch.ts';
 import { issueDashboardCode } from '../../../src/gateway/store/command-access.ts';
 import { noteBackup } from '../../../src/gateway/store/last-backup.ts';
 import { timestamp } from '../../../src/gateway/store/store.ts';
-import { CONDITION_IDS, type ConditionId } from '../../../src/management/conditions.ts';
+import { CONDITION_IDS, type ConditionId } from '../../../src/management/condition-kinds.ts';
 import { fillStore } from '../../support/dashboard.ts';
 import { domainRow } from '../../support/domain-row.ts';
 import { ask } from '../../support/http-request.ts';

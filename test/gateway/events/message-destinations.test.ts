@@ -4,10 +4,11 @@ import { EventDelivery } from '../../../src/gateway/events/event-delivery.ts';
 import type { Message } from '../../../src/gateway/events/message.ts';
 import { cidrList } from '../../../src/lib/network/ip-address.ts';
 import { type Clock, systemClock } from '../../../src/lib/time/clock.ts';
-import { type OutboundRequest, publicAddress } from '../../../src/traffic-policy/public-request.ts';
+import { type OutboundRequest, publicAddress, publicRequest } from '../../../src/traffic-policy/public-request.ts';
 import { issueCertificate } from '../../support/certificates.ts';
 import { type MailServer, smtpAnswer, startMailServer } from '../../support/mail-server.ts';
 import { type ManagementServer, startManagementServer } from '../../support/management-server.ts';
+import { startNtfyServer } from '../../support/ntfy-server.ts';
 import { selfSigned } from '../../support/self-signed.ts';
 import { until } from '../../support/until.ts';
 
@@ -46,8 +47,9 @@ beforeEach(async () => {
     { store: server.store, clock, log },
     {
       folder: server.folder,
-      request: async (outbound) => {
+      request: async (outbound, signal) => {
         posted.push(outbound);
+        if (outbound.url.hostname === '127.0.0.1') return publicRequest(outbound, signal, cidrList(networks));
         return { status: answer.status, headers: [], body: Buffer.from(answer.body), address: '' };
       },
       resolve: (host) => publicAddress(host, cidrList(networks)),
@@ -212,6 +214,22 @@ describe('chat programs', () => {
       accepted: true,
       answer: `the server responded with status 200${body === '' ? '' : `: ${body}`}`,
     });
+  });
+
+  it('ntfy publishes on a server of one’s own, with the token that it needs', async () => {
+    const ntfy = await startNtfyServer('tk_right');
+    onTestFinished(() => ntfy.close());
+    const result = await tested({ ntfy: { url: ntfy.topic, token: 'tk_right' } });
+    expect(result).toEqual({ accepted: true, answer: expect.stringMatching(/status 200: \{"id":"hwQ2YpKdmg"/) });
+    expect(ntfy.published).toMatchObject([{ topic: 'quarry-alarms', priority: 3, tags: ['information_source'] }]);
+    expect(await tested({ ntfy: { url: ntfy.topic, token: 'tk_wrong' } })).toEqual({
+      accepted: false,
+      answer: expect.stringMatching(/status 401: \{"code":40101,.*unauthorized/),
+    });
+    networks = [];
+    expect((await tested({ ntfy: { url: ntfy.topic, token: 'tk_right' } })).answer).toMatch(
+      /not on the public internet/,
+    );
   });
 
   it('are told apart by what they answer, and keep secrets that an update leaves out', async () => {

@@ -12,7 +12,7 @@ import type { DeviceRow } from '../../../src/gateway/store/devices.ts';
 import { MESSAGE_TYPE } from '../../../src/gateway/store/events.ts';
 import { openStore, type Store } from '../../../src/gateway/store/store.ts';
 import { SecretsBox } from '../../../src/lib/secrets-box.ts';
-import { CONDITIONS, type ConditionId } from '../../../src/management/conditions.ts';
+import { CONDITIONS, type ConditionId } from '../../../src/management/condition-kinds.ts';
 import { MessageRuleCreate } from '../../../src/management/resources/message-rule.ts';
 import { joinedDevices } from '../../support/joined-devices.ts';
 import { silentLog } from '../../support/silent-log.ts';
@@ -156,6 +156,19 @@ describe('a device that goes offline', () => {
       await pass(4);
     }
     expect(told()).toEqual([]);
+  });
+
+  it('is not said to be online again when it was revoked or deleted', async () => {
+    await addRule();
+    const [revoked, deleted] = await gone([{ site: 'mine.example.com' }, {}]);
+    await pass(10);
+    await store.database.write(() => {
+      if (revoked) store.devices.update({ ...revoked, status: 'revoked' });
+      store.devices.delete(String(deleted?.id));
+    });
+    await pass(10);
+    const titles = told().flatMap(([kind, title]) => (kind === 'over' ? [title] : []));
+    expect(titles).toEqual([expect.stringMatching(/^2 devices \(.*\) were revoked or deleted while offline$/)]);
   });
 
   it('is not told for 50 restarts of the gateway, nor for 50 of its agent', async () => {

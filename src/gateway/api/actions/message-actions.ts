@@ -2,12 +2,12 @@ import type { OPERATIONS } from '../../../management/operations.ts';
 import { type ConditionRecord, conditionHistory } from '../../../management/resources/condition.ts';
 import { eventDestinations } from '../../../management/resources/event.ts';
 import { messageRules } from '../../../management/resources/message-rule.ts';
-import { acknowledge, deliveryOf, durationOf, reasonsOf, silence } from '../../messages/condition-records.ts';
+import { acknowledge, deliveryOf, lastedSeconds, reasonsOf, silence } from '../../messages/condition-records.ts';
 import { titleOf } from '../../messages/message-words.ts';
-import type { ConditionRow } from '../../store/messages.ts';
+import type { ConditionRow } from '../../store/condition-history.ts';
 import { changed, END } from '../../store/sql/table.ts';
 import type { ApiContext } from '../api-context.ts';
-import { type Actions, type ActionsOf, type ApiCaller, found } from '../operation-router.ts';
+import { type Actions, type ActionsOf, found } from '../operation-router.ts';
 import { refuse } from '../request.ts';
 import { membersOf, storedActions } from './stored-actions.ts';
 
@@ -43,16 +43,16 @@ function historyActions(context: ApiContext): ActionsOf<typeof OPERATIONS.condit
   return {
     get: (id) => shown(stored(id)),
     list: (before, limit, filter) => rows.find(filter, before ?? END, limit).map(shown),
-    acknowledge: (id, _body, { by }: ApiCaller) =>
+    acknowledge: (id, _body, caller) =>
       database.write(() => {
-        acknowledge(context.store, [stored(id)], by);
+        acknowledge(context.store, [stored(id)], caller.by);
         return shown(stored(id));
-      }, null),
-    silence: (id, { minutes }, { by }: ApiCaller) =>
+      }, caller),
+    silence: (id, { minutes }, caller) =>
       database.write(() => {
-        silence(context.store, [stored(id)], minutes, by);
+        silence(context.store, [stored(id)], minutes, caller.by);
         return shown(stored(id));
-      }, null),
+      }, caller),
   };
 }
 
@@ -63,7 +63,7 @@ function showCondition({ store, links }: ApiContext, row: ConditionRow): Conditi
     ...membersOf(row, conditionHistory.answer),
     uri: links.of(conditionHistory, row.id),
     title: titleOf(row),
-    duration_seconds: durationOf(row, now),
+    duration_seconds: lastedSeconds(row, now),
     told: row.told.map((each) => ({
       rule: store.messageRules.get(each.rule_id) ? links.ref(messageRules, each.rule_id) : null,
       destination: destinationOf(each.destination_id),

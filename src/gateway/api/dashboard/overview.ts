@@ -1,4 +1,4 @@
-import type { ConditionId } from '../../../management/conditions.ts';
+import type { ConditionId } from '../../../management/condition-kinds.ts';
 import type { CertificateAuthority, TlsCertificate } from '../../../management/resources/certificate.ts';
 import type { Device } from '../../../management/resources/device.ts';
 import type { ReservedDomain } from '../../../management/resources/reserved-domain.ts';

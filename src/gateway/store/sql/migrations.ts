@@ -680,6 +680,7 @@ const MIGRATIONS: readonly string[] = [
   CREATE INDEX condition_history_unsettled ON condition_history (id) WHERE settled = 0;
   CREATE INDEX condition_history_by_subject ON condition_history (condition, subject, began_at);
   CREATE INDEX condition_history_by_time ON condition_history (created_at);
+  CREATE INDEX condition_history_silenced ON condition_history (silenced_until) WHERE silenced_until IS NOT NULL;
   CREATE TABLE sent_messages (
     id TEXT PRIMARY KEY NOT NULL,
     created_at TEXT NOT NULL,

@@ -28,6 +28,7 @@ export const destinationName = (destination: EventDestination): string =>
   destination.description || placeOf(destination);
 
 const KINDS = [
+  { value: 'webhook', label: 'Webhook', hint: 'A signed HTTPS request for each event.' },
   { value: 'email', label: 'Email', hint: 'By your SMTP server.' },
   { value: 'ntfy', label: 'ntfy', hint: 'A topic at ntfy.sh, or at a server of yours.' },
   { value: 'slack', label: 'Slack' },
@@ -35,7 +36,6 @@ const KINDS = [
   { value: 'discord', label: 'Discord' },
   { value: 'telegram', label: 'Telegram' },
   { value: 'pagerduty', label: 'PagerDuty' },
-  { value: 'webhook', label: 'Webhook', hint: 'A signed HTTPS request for each event.' },
   { value: 'syslog', label: 'Syslog server' },
   { value: 'file', label: 'File', hint: 'On the gateway’s machine, in its data folder.' },
 ] as const;

@@ -1,4 +1,4 @@
-import { CONDITION_IDS, CONDITIONS } from '../../../management/conditions.ts';
+import { CONDITION_IDS, CONDITIONS } from '../../../management/condition-kinds.ts';
 import type { ConditionRecord } from '../../../management/resources/condition.ts';
 import type { MessageRule } from '../../../management/resources/message-rule.ts';
 import { Badge } from '../../ui/notice.tsx';

@@ -1,4 +1,5 @@
-import { flag, json, nullable, type RowOf, tableOf, text } from './sql/table.ts';
+import type { Database } from './sql/database.ts';
+import { flag, json, nullable, type RowOf, Table, tableOf, text } from './sql/table.ts';
 
 /** A message about a condition, to one destination. */
 export interface ToldOf {
@@ -63,11 +64,73 @@ export type ConditionFilter = { readonly [Name in keyof typeof FILTERS]?: string
   readonly open?: 'true' | 'false' | undefined;
 };
 
+/** Messages about one condition that are written down; of further reminders, the last one. */
+const MAX_TOLD = 100;
+
 /** What was wrong, when, and who was told. Change it only inside `Database.write`. */
-export class ConditionHistory extends tableOf('condition_history', columns) {
-  /** Those about which something may have to be sent. */
+export class ConditionHistory extends Table<typeof columns> {
+  /** Those that are not settled, for the one who asks every few seconds; null: nobody does. */
+  #unsettled: Map<string, ConditionRow> | null = null;
+  readonly #touched = new Set<string>();
+
+  constructor(database: Database) {
+    super(database, 'condition_history', columns);
+    database.onRowApplied((table, id) => {
+      if (table === this.name) this.#touch(id);
+    });
+  }
+
+  /** Those about which something may have to be sent, oldest first. They are kept in memory until {@link forgetUnsettled}. */
   unsettled(): ConditionRow[] {
-    return this.where('settled = 0 ORDER BY id', []);
+    this.#unsettled ??= new Map(this.where('settled = 0 ORDER BY id', []).map((row) => [row.id, row]));
+    for (const id of this.#touched) {
+      const row = this.get(id);
+      if (row === null || row.settled) this.#unsettled.delete(id);
+      else this.#unsettled.set(id, row);
+    }
+    this.#touched.clear();
+    return [...this.#unsettled.values()];
+  }
+
+  /** Nobody asks any more. */
+  forgetUnsettled(): void {
+    this.#unsettled = null;
+    this.#touched.clear();
+  }
+
+  #touch(id: string): void {
+    if (this.#unsettled !== null) this.#touched.add(id);
+  }
+
+  override insert(row: ConditionRow): void {
+    this.#touch(row.id);
+    super.insert(row);
+  }
+
+  override update(row: ConditionRow): void {
+    this.#touch(row.id);
+    super.update(row);
+  }
+
+  /** Adds a message that was about all of these: one statement for thousands. */
+  addTold(ids: readonly string[], entry: ToldOf): void {
+    const place = `CASE WHEN json_array_length(told) < ${MAX_TOLD} THEN '$[#]' ELSE '$[#-1]' END`;
+    this.#updateAll(ids, `told = json_set(told, ${place}, json(?))`, [JSON.stringify(entry)]);
+  }
+
+  addWithheld(ids: readonly string[], entry: Withheld): void {
+    this.#updateAll(ids, "withheld = json_insert(withheld, '$[#]', json(?))", [JSON.stringify(entry)]);
+  }
+
+  settle(ids: readonly string[]): void {
+    this.#updateAll(ids, 'settled = 1', []);
+  }
+
+  #updateAll(ids: readonly string[], change: string, parameters: readonly string[]): void {
+    for (const id of ids) this.#touch(id);
+    this.database.changes.addAny();
+    const sql = `UPDATE condition_history SET ${change} WHERE id IN (SELECT value FROM json_each(?))`;
+    this.database.run(sql, [...parameters, JSON.stringify(ids)]);
   }
 
   /** How often something began since a time, which is over again. */
@@ -85,6 +148,13 @@ export class ConditionHistory extends tableOf('condition_history', columns) {
   ): Pick<ConditionRow, 'silenced_until' | 'silenced_by'> | null {
     const sql = 'condition = ? AND subject = ? AND silenced_until > ? ORDER BY silenced_until DESC LIMIT 1';
     return this.where(sql, [condition, subject, now])[0] ?? null;
+  }
+
+  /** What nobody wants messages about: conditions and subjects, with a space between. */
+  silenced(now: string): ReadonlySet<string> {
+    const sql = 'SELECT condition, subject FROM condition_history WHERE silenced_until > ?';
+    const rows = this.database.all<Pick<ConditionRow, 'condition' | 'subject'>>(sql, [now]);
+    return new Set(rows.map(({ condition, subject }) => `${condition} ${subject}`));
   }
 
   find(filter: ConditionFilter, before: string, limit: number): ConditionRow[] {
