@@ -6,8 +6,8 @@ import { botUsers, serviceUsers } from './resources/bot-user.ts';
 import { certificateAuthorities, tlsCertificates } from './resources/certificate.ts';
 import { ConditionFilters, ConditionRecord, ConditionSilence, conditionHistory } from './resources/condition.ts';
 import { apiKeys, credentials } from './resources/credential.ts';
-import { devices } from './resources/device.ts';
-import { endpoints } from './resources/endpoint.ts';
+import { DeviceFilters, devices } from './resources/device.ts';
+import { EndpointFilters, endpoints } from './resources/endpoint.ts';
 import { enrolmentKeys } from './resources/enrolment.ts';
 import {
   DestinationTest,
@@ -240,6 +240,7 @@ export const OPERATIONS = {
   enrolmentKeys: writable(enrolmentKeys),
   devices: {
     ...readable(devices),
+    list: { ...readable(devices).list, filters: DeviceFilters },
     update: change('PATCH', devices, '/{id}', updating(devices.name), devices.update, devices.answer),
     delete: remove(devices, '/{id}', 'Delete one device with its authtoken; it can join again with a valid code'),
     approve: deviceAction('approve', 'Approve a device that waits for it'),
@@ -398,6 +399,7 @@ export const OPERATIONS = {
   },
   endpoints: {
     ...writable(endpoints),
+    list: { ...readable(endpoints).list, filters: EndpointFilters },
     getHistory: historyOf(endpoints, '/{id}/history', 'Get the history of an endpoint that is online', HistoryQuery),
   },
   history: {

@@ -265,8 +265,12 @@ export class HistoryFile {
     return this.#all("SELECT id FROM series WHERE kind = 'gateway'", []).map(([id]) => Number(id));
   }
 
-  /** Ids of the series of an endpoint with all devices that have bound it, or of a device. */
+  /** Ids of the series of an endpoint, by its URL or by the hostname in it, with all devices that have bound it, or of a device. */
   series(kind: HistorySubject['kind'], key: string): number[] {
+    if (isHostname(kind, key)) {
+      const sql = "SELECT id FROM series WHERE kind = ? AND instr(key || ':', '://' || ? || ':') > 0";
+      return this.#all(sql, [kind, key]).map(([id]) => Number(id));
+    }
     return this.#all('SELECT id FROM series WHERE kind = ? AND key = ?', [kind, key]).map(([id]) => Number(id));
   }
 
@@ -420,6 +424,11 @@ export class HistoryFile {
   #run(sql: string, parameters: readonly SqlValue[]): void {
     this.#changes.prepare(sql, parameters).run([...parameters]);
   }
+}
+
+/** Whether the key of an endpoint is the hostname of its URL, rather than the URL. */
+export function isHostname(kind: HistorySubject['kind'], key: string): boolean {
+  return kind === 'endpoint' && !key.includes('://');
 }
 
 class NewerHistory extends Error {

@@ -1,6 +1,13 @@
 import type { Ask } from '../store/shared/postgres-connection.ts';
-import type { HistoryFile, HistorySubject, NewHistoryRow, NewRun, Run } from './history-file.ts';
-import { MINUTES } from './history-file.ts';
+import {
+  type HistoryFile,
+  type HistorySubject,
+  isHostname,
+  MINUTES,
+  type NewHistoryRow,
+  type NewRun,
+  type Run,
+} from './history-file.ts';
 import { type HistoryPart, type HistoryRange, levelOf, type SubjectName } from './history-points.ts';
 import { Values } from './history-values.ts';
 
@@ -79,7 +86,7 @@ export class SharedHistory {
     const which = {
       gateway: "kind = 'gateway'",
       device: "device = $5 AND kind IN ('endpoint', 'device')",
-      endpoint: "kind = 'endpoint' AND key = $5",
+      endpoint: `kind = 'endpoint' AND ${keyIs(kind, key)}`,
     }[kind];
     const rows = await this.ask<{ at: string; numbers: number[]; refusals: Values['refusals'] }>(
       `SELECT at, numbers, refusals FROM device_agent.history
@@ -94,7 +101,7 @@ export class SharedHistory {
       `WITH ended AS (
         SELECT since, least(coalesce(until, written), ($3::jsonb->>node)::bigint * 60) AS until
         FROM device_agent.history_runs JOIN device_agent.history_nodes USING (node)
-        WHERE kind = $4 AND since < $2 ${kind === 'gateway' ? '' : 'AND key = $5'}
+        WHERE kind = $4 AND since < $2 ${kind === 'gateway' ? '' : `AND ${keyIs(kind, key)}`}
       )
       SELECT since, until FROM ended WHERE until > $1 AND until > since`,
       [from * 60, to * 60, begun, kind, ...(kind === 'gateway' ? [] : [key])],
@@ -141,6 +148,11 @@ export class SharedHistory {
     ]);
     await this.ask('DELETE FROM device_agent.history_runs WHERE until < $1', [oldest * 60]);
   }
+}
+
+/** With the key as $5. */
+function keyIs(kind: HistorySubject['kind'], key: string): string {
+  return isHostname(kind, key) ? "position('://' || $5 || ':' IN key || ':') > 0" : 'key = $5';
 }
 
 function named({ kind, key, device }: HistorySubject): HistorySubject {

@@ -20,7 +20,8 @@ export type HistoryQuery = z.output<typeof HistoryQuery>;
 
 export const GatewayHistoryQuery = HistoryQuery.extend({
   url: z.string().max(1024, refused(WRONG_VALUE, 'is too long')).optional().meta({
-    description: 'The URL of an endpoint, which need not be online any more. Default: all endpoints of the gateway.',
+    description:
+      'The URL of an endpoint, or its hostname. It need not be online any more. Default: all endpoints of the gateway.',
   }),
 });
 export type GatewayHistoryQuery = z.output<typeof GatewayHistoryQuery>;

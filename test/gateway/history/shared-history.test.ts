@@ -85,6 +85,7 @@ it('is the sum of all gateways, also of one that is gone', { ...unless(NO_POSTGR
   const shown = (all: Awaited<ReturnType<typeof read>>) =>
     all.map(({ known, online, values }) => ({ requests: values.requests, known, online }));
   expect(shown(await read(cam, MINUTES.days))).toEqual([day, day]);
+  expect(shown(await read({ kind: 'endpoint', key: 'old.example.com' }, MINUTES.days))).toEqual([day, day]);
   const hours = await read({ kind: 'device', key: 'dev_1' }, MINUTES.hours);
   expect(hours.map(({ values }) => values.refusals)).toEqual(hours.map(() => ({ deny: 1 })));
   const none = { requests: 0, known: 0, online: 0 };

@@ -197,6 +197,17 @@ export const devicesSection = resource<Device>(RESOURCES.devices, {
     ...memberColumns<Device>(RESOURCES.devices, ['agent_version']),
     { head: 'Tunnels', cell: ({ tunnels }) => tunnels.length },
   ],
+  isSearchedByApi: true,
+  filters: [
+    {
+      name: 'state',
+      label: 'State',
+      options: Object.entries(DEVICE_STATES).map(([value, label]) => ({ value, label })),
+    },
+    { name: 'site', label: 'Site' },
+    { name: 'label', label: 'Label (name=value)' },
+    { name: 'version', label: 'Version of the agent' },
+  ],
   searchTexts: (device) => [
     device.id,
     device.name,

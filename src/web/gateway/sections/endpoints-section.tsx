@@ -95,6 +95,23 @@ export const endpointsSection = resource<Endpoint>(RESOURCES.endpoints, {
         isCounted(endpoint) ? <TrafficFigure endpoint={endpoint.id} figure={figure} /> : '–',
     })),
   ],
+  isSearchedByApi: true,
+  filters: [
+    {
+      name: 'protocol',
+      label: 'Protocol',
+      options: ['https', 'http', 'tls', 'tcp'].map((value) => ({ value, label: value.toUpperCase() })),
+    },
+    {
+      name: 'type',
+      label: 'Served by',
+      options: [
+        { value: 'ephemeral', label: 'An agent' },
+        { value: 'edge', label: 'A TLS edge' },
+        { value: 'cloud', label: 'The gateway itself' },
+      ],
+    },
+  ],
   searchTexts: ({ id, url, hostport, proto, principal, device, name, description, metadata }) => [
     ...[id, url, hostport, unicodeForm(url ?? ''), proto, principal?.id],
     ...[device?.name, device?.id, name, description, metadata],
