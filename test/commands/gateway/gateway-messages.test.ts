@@ -37,7 +37,7 @@ async function destination(port: number): Promise<string> {
   const id = ids.next('ed');
   await database.write(() => {
     const target = {
-      ...{ kind: 'email', to: ['ops@example.com'], from: 'gateway@example.com', host: '127.0.0.1', port },
+      ...{ kind: 'email' as const, to: ['ops@example.com'], from: 'gateway@example.com', host: '127.0.0.1', port },
       security: 'none',
     } as const;
     const common = { id, created_at: now(), description: null, metadata: null };
