@@ -53,7 +53,8 @@ const nothing = {
   },
 };
 const people = new PeopleProvider(store, 'sign-in.gw.test');
-const app = createManagementApi({ store, people, ...nothing }, settings);
+const testDestination = async () => ({ accepted: false, answer: '' });
+const app = createManagementApi({ store, people, testDestination, ...nothing }, settings);
 const messages = new ExpressMessages();
 messages.adopt(app);
 const server = createServer(messages, app);

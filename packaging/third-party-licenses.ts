@@ -4,7 +4,7 @@ import type { Plugin } from 'rolldown';
 import { type BundledPackage, packagesIn } from './bundled-packages.ts';
 
 const FILE = 'THIRD-PARTY-LICENSES.txt';
-const PERMITTED = new Set(['0BSD', 'Apache-2.0', 'BSD-2-Clause', 'BSD-3-Clause', 'ISC', 'MIT']);
+const PERMITTED = new Set(['0BSD', 'Apache-2.0', 'BSD-2-Clause', 'BSD-3-Clause', 'ISC', 'MIT', 'MIT-0']);
 const RULE = `\n\n${'-'.repeat(80)}\n\n`;
 /** Every licence says so; what does not is no more than a mention of one. */
 const DISCLAIMER = /\bAS\s+IS\b/;

@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs';
+import { alertRules } from './alert-rules.ts';
 import { cliPage } from './cli-page.ts';
 import { logCatalogue } from './log-catalogue.ts';
 import { manPage } from './man-page.ts';
@@ -14,6 +15,7 @@ export function generatedPages(): Record<string, string> {
     'docs/cli.md': cliPage(),
     'packaging/device-agent.1': manPage(),
     '.env.example': envExample(),
+    'packaging/prometheus/alerts.yml': alertRules(readFileSync('packaging/prometheus/alerts.yml', 'utf8')),
     'docs/operations.md': replaceSection(readFileSync('docs/operations.md', 'utf8'), 'log messages', logCatalogue()),
     'docs/images/overview.svg': overviewPicture(),
     'docs/management-api.md': replaceSection(

@@ -63,7 +63,7 @@ import {
 import { urlOf } from './endpoints/endpoint-address.ts';
 import { EndpointPolicies } from './endpoints/endpoint-policies.ts';
 import { EndpointRegistry } from './endpoints/endpoint-registry.ts';
-import { countedBy, type GatewayReport, withStored } from './endpoints/live-view.ts';
+import { countedBy, type GatewayReport, type ReportedCondition, withStored } from './endpoints/live-view.ts';
 import { OnlineAddressesFile } from './endpoints/online-addresses-file.ts';
 import type { Labels } from './endpoints/online-endpoint.ts';
 import { TcpPortAllocator } from './endpoints/tcp-port-allocator.ts';
@@ -72,6 +72,7 @@ import { ActivityLog, noteEndpoints, noteSessions, noteSignIn } from './events/a
 import { EventDelivery } from './events/event-delivery.ts';
 import { PolicyWatch } from './events/policy-watch.ts';
 import { finishClients } from './finish-clients.ts';
+import { startMessages } from './messages/start-messages.ts';
 import { EdgeCounters } from './metrics/edge-counters.ts';
 import { watchProcess } from './metrics/process-watch.ts';
 import { EndpointBinder } from './sessions/endpoint-binder.ts';
@@ -161,6 +162,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   const cluster =
     shared && nodeAddress !== null ? new Cluster({ options: given, store, endpoints, log }, shared) : null;
   // A handshake for each event would take most of its time.
+  const isSender = (): boolean => (cluster?.primary.isSelf ?? true) && losses?.isOpen !== true;
   const eventAgent = new InspectingAgent({ owner: 'events' }, { keepAlive: true, timeout: EVENT_IDLE_MS });
   const delivery = new EventDelivery(
     { store, clock: systemClock, log },
@@ -168,7 +170,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
       folder: join(folder, 'events'),
       request: (outbound, signal) => publicRequest(outbound, signal, given.policyNetworks, eventAgent),
       resolve: (host) => publicAddress(host, given.policyNetworks),
-      isSender: () => (cluster?.primary.isSelf ?? true) && losses?.isOpen !== true,
+      isSender: () => isSender(),
     },
   );
   const acknowledged = () => delivery.acknowledged;
@@ -382,11 +384,15 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
       hasDailyBackups: (options.backups ?? null) !== null,
     });
   };
+  const reported = async () => {
+    const { reportedConditions } = await import('./conditions/conditions.ts');
+    return reportedConditions(await conditions());
+  };
   const metricsHere = lazyMetrics({ store, live: here, counters, conditions });
   relays?.on('asked', (question, answer, details) => {
     const report = async (): Promise<GatewayReport> => {
       const counted = countedBy(counters.totals, [...here.endpoints(), ...cloudEndpoints.views()]);
-      return { ...counted, ...(await conditionsSoon(conditions())) };
+      return { ...counted, ...(await conditionsSoon(reported())) };
     };
     if (question === 'history')
       answer(
@@ -405,6 +411,9 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   const apiUrl = options.apiUrl ?? urlOf({ protocol: 'https', host: apiHost(baseDomain), port: httpsPort });
   // It takes none older than itself.
   const signInCodes = new OneTimeCodes();
+  const messages = () => startMessages(context, { conditions, live, origin: new URL(apiUrl).origin, isSender });
+  if (database.unwritable === null && cluster === null) onStop(messages());
+  else if (database.unwritable === null) cluster?.primary.whileSelf(messages);
   const serve = (name: string, load: () => Promise<RequestListener>) => services.set(name, lazyListener(load, log));
   serve(apiHost(baseDomain), async () => {
     const { createManagementApi, DEFAULT_LIMITS } = await import('./api/management-api.ts');
@@ -426,6 +435,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
         tcpPorts,
         dnsServers: options.acme?.resolvers ?? null,
         wakeCertificateRenewal: wake,
+        testDestination: (destination) => delivery.test(destination, baseDomain),
         staleSeconds: () => shared?.staleSeconds ?? null,
         isRefused: restricted.refuses.bind(restricted),
         ...(cluster && relays && { metricsOf: (address: string) => cluster.metricsOf(address, relays, metricsHere) }),
@@ -488,7 +498,7 @@ async function startDailyBackups({ options, store, log, onStop }: GatewayContext
 }
 
 /** A disk that hangs must not keep the figures from other gateways, which would take this one for lost. */
-function conditionsSoon(conditions: Promise<readonly Condition[]>): Promise<Pick<GatewayReport, 'conditions'>> {
+function conditionsSoon(conditions: Promise<readonly ReportedCondition[]>): Promise<Pick<GatewayReport, 'conditions'>> {
   return withDeadline(conditions, 'reading the conditions', CONDITIONS_MS).then(
     (present) => ({ conditions: present }),
     () => ({}),

@@ -4,11 +4,13 @@ import { AuditFilters, auditEvents } from './resources/audit-event.ts';
 import { httpResponseBackends, tunnelGroupBackends } from './resources/backend.ts';
 import { botUsers, serviceUsers } from './resources/bot-user.ts';
 import { certificateAuthorities, tlsCertificates } from './resources/certificate.ts';
+import { ConditionFilters, ConditionRecord, ConditionSilence, conditionHistory } from './resources/condition.ts';
 import { apiKeys, credentials } from './resources/credential.ts';
 import { DeviceFilters, devices } from './resources/device.ts';
 import { EndpointFilters, endpoints } from './resources/endpoint.ts';
 import { enrolmentKeys } from './resources/enrolment.ts';
 import {
+  DestinationTest,
   EventSource,
   EventSourceCreate,
   EventSourceList,
@@ -21,6 +23,7 @@ import {
 } from './resources/event.ts';
 import { GatewayHistoryQuery, HistoryAnswer, HistoryQuery } from './resources/history.ts';
 import { ipPolicies, ipPolicyRules, ipRestrictions } from './resources/ip-policy.ts';
+import { messageRules } from './resources/message-rule.ts';
 import { PersonLink, people } from './resources/person.ts';
 import { reservedAddrs } from './resources/reserved-addr.ts';
 import { DnsCheck, endpointConfigurations, reservedDomains } from './resources/reserved-domain.ts';
@@ -326,6 +329,42 @@ export const OPERATIONS = {
       'let_go',
       'Forget refused events, which their destination does not get: those chosen, or all',
     ),
+    test: {
+      ...change(
+        'POST',
+        eventDestinations,
+        '/{id}/test',
+        'Send a test message to an event destination now, and say what it answered',
+        null,
+        DestinationTest,
+      ),
+      status: 200 as const,
+    },
+  },
+  messageRules: writable(messageRules),
+  conditionHistory: {
+    ...readable(conditionHistory),
+    list: { ...readable(conditionHistory).list, filters: ConditionFilters },
+    acknowledge: {
+      ...get(
+        conditionHistory,
+        '/{id}/acknowledge',
+        'Acknowledge a condition: no reminders come until it is over',
+        ConditionRecord,
+      ),
+      method: 'POST' as const,
+    },
+    silence: {
+      ...change(
+        'POST',
+        conditionHistory,
+        '/{id}/silence',
+        'Send no messages about a condition for a time, also when it begins again',
+        ConditionSilence,
+        ConditionRecord,
+      ),
+      status: 200 as const,
+    },
   },
   eventSubscriptions: {
     ...writable(eventSubscriptions),

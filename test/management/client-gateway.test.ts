@@ -189,6 +189,37 @@ const workflows = {
     });
   },
 
+  async 'tells people what is wrong'() {
+    const target = { ntfy: { url: 'https://ntfy.example.com/alarms', token: 'tk_x' } };
+    const destination = await client.eventDestinations.create({ target });
+    expect(destination.target.ntfy).toEqual({ url: target.ntfy.url, address: target.ntfy.url });
+    expect(await client.eventDestinations.test(destination.id)).toEqual({ accepted: false, answer: 'nobody answers' });
+    await crud(client.messageRules, { destination_ids: [destination.id] }, { quiet_hours: '22:00-07:00' });
+    const { database, conditionHistory, ids, now } = server.store;
+    const id = await database.write(() => {
+      const row = conditionHistory.newRow({
+        ...{ id: ids.next('cnd'), created_at: now(), condition: 'disk', subject: '', name: '', labels: {} },
+        ...{
+          severity: 'critical',
+          message: 'full',
+          remedy: 'free some space',
+          began_at: now(),
+          told: [],
+          withheld: [],
+        },
+        ...{ comes_and_goes: false, settled: false },
+      });
+      conditionHistory.insert(row);
+      return row.id;
+    }, null);
+    expect((await client.conditionHistory.list({ filters: { open: 'true' } })).items).toMatchObject([{ id }]);
+    expect(await client.conditionHistory.get(id)).toMatchObject({ message: 'full', acknowledged_by: null });
+    expect(await client.conditionHistory.acknowledge(id)).toMatchObject({
+      acknowledged_by: expect.stringMatching(/^ak_/),
+    });
+    expect((await client.conditionHistory.silence(id, { minutes: 5 })).silenced_until).not.toBeNull();
+  },
+
   async 'manages the people of the gateway'() {
     await crud(client.people, { email: 'Jo@Example.com', name: 'Jo' }, { groups: ['family'] });
     const { id } = await client.people.create({ email: 'ann@example.com' });
@@ -348,7 +379,7 @@ describe('the client against the gateway', () => {
     for (const run of Object.values(workflows)) await run();
     const missing = allOperations().filter(({ operation: { method, path } }) => !succeeded.has(`${method} ${path}`));
     expect(missing.map(({ id }) => id)).toEqual([]);
-    const changesNothing = /\/tunnel_sessions\/|\/check_dns$/;
+    const changesNothing = /\/tunnel_sessions\/|\/check_dns$|\/test$/;
     expect([...unrecorded].filter((operation) => !changesNothing.test(operation))).toEqual([]);
   });
 });

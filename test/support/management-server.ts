@@ -7,13 +7,14 @@ import { join } from 'node:path';
 import type { Express } from 'express';
 import pino from 'pino';
 import { addressRules, RestrictedAddresses } from '../../src/gateway/access/ip-rules.ts';
+import type { ApiContext } from '../../src/gateway/api/api-context.ts';
 import {
   createManagementApi,
   DEFAULT_LIMITS,
   type ManagementApiSettings,
 } from '../../src/gateway/api/management-api.ts';
 import { OnlineCloudEndpoints } from '../../src/gateway/cloud-endpoints/online-cloud-endpoints.ts';
-import { type ConditionSources, presentConditions } from '../../src/gateway/conditions/conditions.ts';
+import { type Condition, type ConditionSources, presentConditions } from '../../src/gateway/conditions/conditions.ts';
 import { DeviceSightings } from '../../src/gateway/devices/device-sightings.ts';
 import type { GatewayPlace } from '../../src/gateway/devices/invite.ts';
 import { gatewayDomains } from '../../src/gateway/endpoints/domain-names.ts';
@@ -62,6 +63,8 @@ export interface ManagementServer {
   revoked: Revocation[];
   /** How often the certificate renewal was woken. */
   woken(): number;
+  /** What is wrong with it. */
+  conditions(): Promise<readonly Condition[]>;
   /** All log lines so far. */
   logged(): string;
   /**
@@ -85,6 +88,8 @@ export interface ManagementServerOptions {
   conditions?: Partial<ConditionSources>;
   /** Called to wake the certificate renewal. */
   wake?: () => void;
+  /** Sends a test message to a destination; by default, none answers. */
+  testDestination?: ApiContext['testDestination'];
 }
 
 export async function startManagementServer(options: ManagementServerOptions = {}): Promise<ManagementServer> {
@@ -135,6 +140,7 @@ export async function startManagementServer(options: ManagementServerOptions = {
       sightings,
       log,
       ipPolicies,
+      testDestination: options.testDestination ?? (async () => ({ accepted: false, answer: 'nobody answers' })),
       clock: options.clock ?? systemClock,
       dnsServers: options.dnsServers ?? null,
       place: {
@@ -172,6 +178,7 @@ export async function startManagementServer(options: ManagementServerOptions = {
     apiKey,
     revoked,
     woken: () => woken,
+    conditions: () => presentConditions(sources),
     logged: () => lines.join(''),
     call: (method, path, body, headers) => send(url, apiKey, method, path, body, headers),
     async close() {

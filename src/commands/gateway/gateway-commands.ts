@@ -11,6 +11,7 @@ import { type ShareOptions, shareOptions } from '../share-link-calls.ts';
 import type { BackupOptions, RestoreOptions } from './gateway-backup.ts';
 import { addFleetCommands } from './gateway-fleet.ts';
 import type { LogOptions } from './gateway-log.ts';
+import { addMessageCommands } from './gateway-message-commands.ts';
 import type { AddPersonOptions } from './gateway-people.ts';
 import type { MigrateOptions } from './gateway-shared.ts';
 import type { EndSignInsOptions } from './gateway-sign-ins.ts';
@@ -67,6 +68,7 @@ export function addGatewayCommand(program: Command, { run, settings }: GatewayCo
   addShareCommands(gateway, settings);
   addPeopleCommands(gateway, settings);
   addLogCommand(gateway, settings);
+  addMessageCommands(gateway, settings);
   addFleetCommands(gateway, settings);
 }
 
@@ -107,6 +109,10 @@ function addInitCommand(gateway: Command): void {
       (text: string, before: string[] = []) => [...before, parsedOption(VARIABLES.GATEWAY_HOST, text)],
     )
     .option('--from <user@host>', 'Another host that tries the public ports, asked over SSH')
+    .option('--notify <address>', 'Email address that is told what goes wrong, by the usual rules')
+    .option('--smtp <url>', 'With --notify: your SMTP server, such as smtps://user@mail.example.com')
+    .option('--smtp-from <address>', 'Sender of the messages (default: the user of the SMTP server, or the recipient)')
+    .option('--smtp-password-file <file>', 'File with the password for the SMTP server')
     .option('--json', 'Print the result as JSON')
     .action(async (options) => (await import('./gateway-init.ts')).initGateway(options));
 }

@@ -14,6 +14,8 @@ export interface InitResult {
   service: readonly string[] | null;
   /** `exists`: an earlier one; null: the service was not started, so that there is no database yet. */
   apiKey: { id: string; token: string } | 'exists' | null;
+  /** Id of the destination that is told what goes wrong; `exists`: there were rules; `not started`: no database; null: nobody. */
+  notified: string | null;
   findings: readonly Finding[];
   /** Public addresses from the command line; null: those of this machine. */
   addresses: readonly string[] | null;
@@ -31,6 +33,7 @@ export function initReportJson(result: InitResult) {
     records: recordsOf(result),
     findings,
     api_key: apiKey === null || apiKey === 'exists' ? null : apiKey,
+    message_destination: result.notified?.startsWith('ed_') ? result.notified : null,
     next: nextSteps(result).map(({ command }) => command),
   };
 }
@@ -48,6 +51,7 @@ export function describeGateway(result: InitResult): string {
     renderReport(findings, wantsColor(process.stdout, process.env)),
     '',
     ...describeKey(result),
+    ...describeMessages(result),
     '',
     'Next:',
     '',
@@ -88,6 +92,18 @@ function describeKey({ apiKey }: InitResult): string[] {
   if (apiKey === 'exists')
     return [`API key: exists already; ${ownCommand('gateway api-key list')} shows all, create makes another.`];
   return [`API key ${apiKey.id}, shown only once:`, '', `  ${apiKey.token}`];
+}
+
+function describeMessages({ notified }: InitResult): string[] {
+  if (notified === null) return [];
+  if (notified === 'not started')
+    return ['', 'No messages yet: the gateway has not been started; run this again then.'];
+  if (notified === 'exists')
+    return ['', `Messages: there are rules already; ${ownCommand('gateway rules')} shows them.`];
+  return [
+    '',
+    `Messages go to ${notified}. When the gateway runs: ${ownCommand(`gateway destinations test ${notified}`)}`,
+  ];
 }
 
 function nextSteps({ settings, service, apiKey }: InitResult): { command: string; why: string }[] {

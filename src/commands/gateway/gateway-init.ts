@@ -1,10 +1,17 @@
 import { randomBytes } from 'node:crypto';
 import { existsSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { diagnoseNetwork } from '../../doctor/gateway/diagnose-gateway.ts';
 import { gatewayPorts } from '../../doctor/gateway/gateway-ports.ts';
 import { freePorts } from '../../doctor/ports.ts';
-import { createApiKey, createGatewayData } from '../../gateway/offline/command-store.ts';
+import {
+  createApiKey,
+  createGatewayData,
+  emailTarget,
+  notifyByEmail,
+  type Store,
+} from '../../gateway/offline/command-store.ts';
 import { SharedDatabase } from '../../gateway/offline/shared-database.ts';
 import { hasErrno, OperatorError } from '../../lib/errors.ts';
 import { openDataFolder } from '../../lib/files/data-folder.ts';
@@ -32,6 +39,11 @@ export interface InitOptions {
   nodeAddress?: string;
   address?: string[];
   from?: string;
+  /** The email address that is told what goes wrong. */
+  notify?: string;
+  smtp?: string;
+  smtpFrom?: string;
+  smtpPasswordFile?: string;
   json?: boolean;
 }
 
@@ -49,6 +61,7 @@ interface Place {
  * @throws {OperatorError} before it changes anything, when a port is in use or the gateway has another domain
  */
 export async function initGateway(options: InitOptions): Promise<void> {
+  const email = await mailOf(options);
   const place = options.service ? servicePlace() : trialPlace();
   const missing = missingSettings({ ...options, encryptionKey: await newEncryptionKey(options, place) }, place);
   const settings = loadGatewayServerSettings({ ...place.env, ...valuesOf(missing) }, place.folder);
@@ -56,6 +69,8 @@ export async function initGateway(options: InitOptions): Promise<void> {
   const service = options.service ? await installWith(missing, place.file) : null;
   if (service === null && missing.length > 0) await addSettings(missing, place.file, 0o600);
   const apiKey = await firstApiKey(settings, service);
+  const notified =
+    email && (apiKey === null ? 'not started' : await withStore(settings, (store) => notify(store, email)));
   const findings = await diagnoseNetwork(settings, { from: options.from ?? null });
   const result: InitResult = {
     settings,
@@ -63,6 +78,7 @@ export async function initGateway(options: InitOptions): Promise<void> {
     isNew: missing.length > 0,
     service,
     apiKey,
+    notified,
     findings,
     addresses: options.address ?? null,
   };
@@ -73,6 +89,22 @@ export async function initGateway(options: InitOptions): Promise<void> {
   );
   // A check that timed out may have left a connection attempt behind.
   process.exit(0);
+}
+
+/** @returns null: nobody is to be told @throws {OperatorError} exit code 2 when that is not valid, or incomplete */
+async function mailOf({ notify: to, smtp, smtpFrom: from, smtpPasswordFile: file }: InitOptions) {
+  if (to === undefined) {
+    if (smtp !== undefined) throw new OperatorError('--smtp: needs --notify, the address that gets the messages', 2);
+    return null;
+  }
+  if (smtp === undefined)
+    throw new OperatorError('--notify: needs --smtp, such as --smtp smtps://user@mail.example.com', 2);
+  const password = file === undefined ? undefined : (await readFile(file, 'utf8')).replace(/\r?\n$/, '');
+  return emailTarget(to, { url: smtp, from, password });
+}
+
+async function notify(store: Store, target: ReturnType<typeof emailTarget>): Promise<string> {
+  return (await notifyByEmail(store, target)) ?? 'exists';
 }
 
 function trialPlace(): Place {

@@ -11,8 +11,8 @@ const Answer = z.object({
   conditions: z.array(z.object({ id: z.string(), message: z.string(), remedy: z.string() })),
 });
 
-/** Of which other checks find more, also without a running gateway. */
-const CHECKED_APART = ['own_certificate', 'domain_certificate', 'event_destination'];
+/** Of which other checks find more, also without a running gateway; devices that are offline are no fault of the gateway. */
+const CHECKED_APART = ['own_certificate', 'domain_certificate', 'event_destination', 'device_offline'];
 
 /** What the gateway that runs on this machine says is wrong. It is asked without a change: its disk may be full. */
 export async function conditionResults(

@@ -1,4 +1,5 @@
 import type { PortRange } from '../../lib/network/port-range.ts';
+import type { DestinationTest } from '../../management/resources/event.ts';
 import type { ReadableResource, Ref } from '../../management/resources/resource.ts';
 import type { PolicyPorts } from '../../traffic-policy/ports.ts';
 import type { OnlineCloudEndpoints } from '../cloud-endpoints/online-cloud-endpoints.ts';
@@ -8,6 +9,7 @@ import type { GatewayPlace } from '../devices/invite.ts';
 import type { AddressSettings } from '../endpoints/endpoint-address.ts';
 import type { LiveView } from '../endpoints/live-view.ts';
 import type { TrafficHistory } from '../history/traffic-history.ts';
+import type { EventDestinationRow } from '../store/events.ts';
 
 export interface ApiContext extends Pick<GatewayContext, 'store' | 'domains' | 'catchUp' | 'log'> {
   addresses: AddressSettings;
@@ -27,6 +29,8 @@ export interface ApiContext extends Pick<GatewayContext, 'store' | 'domains' | '
   /** Resolvers, `ip` or `ip:port`, with which the gateway checks names; null: the system's. */
   dnsServers: readonly string[] | null;
   place: GatewayPlace;
+  /** Sends a test message to a destination, and says what it answered. */
+  testDestination: (destination: EventDestinationRow) => Promise<DestinationTest>;
 }
 
 export type Links = ReturnType<typeof createLinks>;

@@ -1,6 +1,7 @@
 import { Counter, Gauge, Registry } from 'prom-client';
 import { addProcessMetrics } from '../../lib/process/process-metrics.ts';
-import { CONDITION_IDS, type Condition } from '../conditions/conditions.ts';
+import { CONDITION_IDS } from '../../management/condition-kinds.ts';
+import type { Condition } from '../conditions/conditions.ts';
 import type { LiveView } from '../endpoints/live-view.ts';
 import { CONNECTION_KINDS, type EdgeCounters, WAIT_OUTCOMES } from '../metrics/edge-counters.ts';
 import { CERTIFICATE_STATES } from '../store/domains.ts';

@@ -27,6 +27,7 @@ import { GatewayMetrics } from './gateway-metrics.ts';
 import { createGuards, noQuery } from './guards.ts';
 import { type Handler, operation } from './handler.ts';
 import { type BodyLimits, jsonObjectBody } from './json-object-body.ts';
+import { messagePage } from './message-page.ts';
 import { badRequest, readFilters, refuse, requestQuery } from './request.ts';
 import { createRouters, unsupportedKinds } from './routes.ts';
 
@@ -87,6 +88,7 @@ export function createManagementApi(
   const overview = () => dashboardOverview(context, conditions);
   const parts = { store, sessions, personSignIn, people, attempts, activity, feed };
   app.use(dashboardRouter({ ...parts, overview, history: dashboardHistory(context), conditions, log }));
+  app.use(messagePage(store, { attempts, isRefused }));
   const { unwritable } = store.database;
   if (unwritable !== null) app.use(refuseChanges(unwritable));
   let document: object | null = null;

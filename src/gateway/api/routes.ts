@@ -13,6 +13,7 @@ import { endpointActions } from './actions/endpoint-actions.ts';
 import { eventActions } from './actions/event-actions.ts';
 import { historyActions } from './actions/history-actions.ts';
 import { ipPolicyActions } from './actions/ip-policy-actions.ts';
+import { messageActions } from './actions/message-actions.ts';
 import { onlineActions } from './actions/online-actions.ts';
 import { personActions } from './actions/person-actions.ts';
 import { domainActions } from './actions/reserved-domain-actions.ts';
@@ -41,6 +42,7 @@ function actionsOf(context: ApiContext): Omit<AllActions, keyof RowTables> & Par
     ...eventActions(context),
     history: historyActions(context).history,
     ...ipPolicyActions(context),
+    ...messageActions(context),
     ...onlineActions(context),
     ...personActions(context),
     ...shareLinkActions(context),

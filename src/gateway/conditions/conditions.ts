@@ -1,7 +1,9 @@
 import { messageOf } from '../../lib/errors.ts';
 import { diskSpace, FREE_SPACE } from '../../lib/files/disk-space.ts';
+import { clientNetwork } from '../../lib/network/ip-address.ts';
 import type { RecentCounts } from '../../lib/time/recent-failures.ts';
-import type { LiveView, ReportedCondition } from '../endpoints/live-view.ts';
+import { CONDITION_IDS, CONDITIONS, type ConditionId } from '../../management/condition-kinds.ts';
+import type { ConditionSubject, LiveView, ReportedCondition } from '../endpoints/live-view.ts';
 import type { LabeledUpstream, Labels, OnlineEndpoint } from '../endpoints/online-endpoint.ts';
 import type { EdgeCounters } from '../metrics/edge-counters.ts';
 import type { TroubledName } from '../store/domains.ts';
@@ -18,13 +20,20 @@ export interface Condition extends ReportedCondition {
 export interface ConditionSources {
   readonly store: Pick<
     Store,
-    'database' | 'ownDomains' | 'reservedDomains' | 'eventDeliveries' | 'eventDestinations' | 'now'
+    | 'database'
+    | 'devices'
+    | 'siteNames'
+    | 'ownDomains'
+    | 'reservedDomains'
+    | 'eventDeliveries'
+    | 'eventDestinations'
+    | 'now'
   >;
-  readonly live: Pick<LiveView, 'gateways'>;
+  readonly live: Pick<LiveView, 'gateways' | 'sessions'>;
   /** What is online here. */
   readonly endpoints: {
-    list(): readonly Pick<OnlineEndpoint, 'url' | 'traffic'>[];
-    labeled(): readonly Pick<LabeledUpstream, 'labels' | 'traffic'>[];
+    list(): readonly (Pick<OnlineEndpoint, 'url' | 'traffic'> & Partial<Pick<OnlineEndpoint, 'owner'>>)[];
+    labeled(): readonly (Pick<LabeledUpstream, 'labels' | 'traffic'> & Partial<Pick<LabeledUpstream, 'owner'>>)[];
   };
   readonly counters: Pick<EdgeCounters, 'recentResponses' | 'descriptorsExhaustedAt'>;
   /** Of events that are no changes; times here are in milliseconds of `performance.now()`. */
@@ -39,12 +48,8 @@ export interface ConditionSources {
   readonly hasDailyBackups: boolean;
 }
 
-type Problem = Pick<Condition, 'message' | 'remedy'>;
-
-interface Kind {
-  readonly severity: Condition['severity'];
-  readonly probe: (sources: ConditionSources) => Problem | null | Promise<Problem | null>;
-}
+type Problem = Pick<Condition, 'message' | 'remedy' | 'subjects'>;
+type Probe = (sources: ConditionSources) => Problem | null | Promise<Problem | null>;
 
 /** How long something that has happened counts. */
 const RECENT_MS = 10 * 60_000;
@@ -62,34 +67,63 @@ const FAILING_SHARE = 1 / 2;
 /** Names in a message; it counts the others. */
 const MAX_NAMES = 3;
 
-const KINDS = {
-  disk: { severity: 'critical', probe: diskProblem },
-  shared_database: { severity: 'critical', probe: sharedDatabaseProblem },
-  commits_lost: { severity: 'critical', probe: commitsProblem },
-  no_primary: { severity: 'critical', probe: primaryProblem },
-  own_certificate: { severity: 'critical', probe: ({ store }) => certificateProblem(store, store.ownDomains) },
-  file_descriptors: { severity: 'critical', probe: descriptorProblem },
-  server_errors: { severity: 'critical', probe: responseProblem },
-  shared_database_detour: { severity: 'warning', probe: detourProblem },
-  upstream: { severity: 'warning', probe: upstreamProblem },
-  domain_certificate: { severity: 'warning', probe: ({ store }) => certificateProblem(store, store.reservedDomains) },
-  gateway_silent: { severity: 'warning', probe: silentProblem },
-  event_destination: { severity: 'warning', probe: destinationProblem },
-  events_lost: { severity: 'warning', probe: lostProblem },
-  backup: { severity: 'warning', probe: backupProblem },
-} as const satisfies Record<string, Kind>;
+const PROBES = {
+  disk: diskProblem,
+  shared_database: sharedDatabaseProblem,
+  commits_lost: commitsProblem,
+  no_primary: primaryProblem,
+  own_certificate: ({ store }) => certificateProblem(store, store.ownDomains),
+  file_descriptors: descriptorProblem,
+  server_errors: responseProblem,
+  device_offline: deviceProblem,
+  shared_database_detour: detourProblem,
+  upstream: upstreamProblem,
+  domain_certificate: ({ store }) => certificateProblem(store, store.reservedDomains),
+  gateway_silent: silentProblem,
+  event_destination: destinationProblem,
+  events_lost: lostProblem,
+  backup: backupProblem,
+} satisfies Record<ConditionId, Probe>;
 
-export type ConditionId = keyof typeof KINDS;
+/** What each gateway sees of itself alone. All others are seen by any gateway. */
+const OF_ONE_GATEWAY: readonly string[] = [
+  'disk',
+  'shared_database',
+  'file_descriptors',
+  'server_errors',
+  'shared_database_detour',
+  'upstream',
+  'events_lost',
+  'backup',
+] satisfies ConditionId[];
 
-export const CONDITION_IDS = Object.keys(KINDS) as readonly ConditionId[];
+/** Whether a condition of another gateway says what this one cannot see itself. */
+export function isOfOneGateway(id: string): boolean {
+  return OF_ONE_GATEWAY.includes(id);
+}
+
+/** Subjects that another gateway hears of. */
+const MAX_REPORTED = 100;
+
+/** What another gateway is told: no more than it needs. */
+export function reportedConditions(present: readonly Condition[]): ReportedCondition[] {
+  return present.map(({ subjects, ...condition }) => ({
+    ...condition,
+    ...(subjects && isOfOneGateway(condition.id) && { subjects: subjects.slice(0, MAX_REPORTED) }),
+  }));
+}
+
+/** Without what it concerns: a message names the first of that. */
+export function shownCondition<C extends ReportedCondition>({ subjects: _, ...condition }: C): Omit<C, 'subjects'> {
+  return condition;
+}
 
 /** What is wrong now, the worst first. */
 export async function presentConditions(sources: ConditionSources): Promise<readonly Condition[]> {
   const all = await Promise.all(
     CONDITION_IDS.map(async (id): Promise<Condition[]> => {
-      const { severity, probe }: Kind = KINDS[id];
-      const problem = await attempt(() => probe(sources));
-      return problem === null ? [] : [{ id, severity, ...problem }];
+      const problem = await attempt(() => PROBES[id](sources));
+      return problem === null ? [] : [{ id, severity: CONDITIONS[id].severity, ...problem }];
     }),
   );
   return all.flat();
@@ -152,8 +186,22 @@ function primaryProblem({ hasNoPrimary, databaseAway }: ConditionSources): Probl
   };
 }
 
+/** Devices that have joined, were online, and are not. */
+function deviceProblem({ store: { devices }, live }: ConditionSources): Problem | null {
+  const online = live.sessions().flatMap(({ credentialId }) => credentialId ?? []);
+  const offline = devices.offline(online);
+  if (offline.length === 0) return null;
+  return {
+    message: `devices are offline: ${listed(offline.map(({ name, site }) => `${name} at ${site}`))}`,
+    remedy: CONDITIONS.device_offline.remedy,
+    subjects: offline.map(({ id: key, name, site, labels, since, ip }) => ({
+      ...{ key, name, site, labels, message: `offline since ${since}`, since, network: clientNetwork(ip ?? '') },
+    })),
+  };
+}
+
 function certificateProblem(
-  { now }: Pick<Store, 'now'>,
+  { now, siteNames }: Pick<Store, 'now' | 'siteNames'>,
   table: { troubled(before: string): TroubledName[] },
 ): Problem | null {
   const at = Date.parse(now());
@@ -166,6 +214,9 @@ function certificateProblem(
   return {
     message: `certificates need attention: ${names}: ${reasonOf(first, at)}`,
     remedy: 'device-agent gateway doctor says why each one is not renewed; replace an uploaded one with a new upload',
+    subjects: troubled.map((each) => ({
+      ...{ key: each.domain, name: each.domain, site: siteOf(each.domain, siteNames), message: reasonOf(each, at) },
+    })),
   };
 }
 
@@ -197,21 +248,42 @@ function responseProblem({ counters: { recentResponses: recent } }: ConditionSou
   };
 }
 
-function upstreamProblem({ endpoints }: ConditionSources): Problem | null {
+function upstreamProblem({ endpoints, store }: ConditionSources): Problem | null {
   const all = [
-    ...endpoints.list().map(({ url, traffic }) => ({ name: url, recent: traffic.recent })),
+    ...endpoints.list().map(({ url, traffic, owner }) => ({ name: url, recent: traffic.recent, owner })),
     // Those behind TLS edges have no URL.
-    ...endpoints.labeled().map(({ labels, traffic }) => ({ name: labelText(labels), recent: traffic.recent })),
+    ...endpoints
+      .labeled()
+      .map(({ labels, traffic, owner }) => ({ name: labelText(labels), recent: traffic.recent, owner })),
   ];
   const isFailing = ({ total, failed }: RecentCounts) => failed >= MIN_ERRORS && failed >= total * FAILING_SHARE;
   const failing = all.filter(({ recent }) => isFailing(recent));
   const [first] = failing;
   if (first === undefined) return null;
-  const { failed, total } = first.recent;
+  const words = ({ failed, total }: RecentCounts) => `${failed} of the last ${total} requests`;
+  const subjects = new Map(
+    failing.map(({ name, recent, owner }): [string, ConditionSubject] => {
+      const device = owner ? store.devices.byCredential(owner.credential.id) : null;
+      const host = URL.canParse(name) ? new URL(name).hostname : '';
+      const site = device?.site ?? siteOf(host, store.siteNames);
+      const message = `refuses connections or answers 5xx (${words(recent)})`;
+      return [name, { key: name, name, site, message, ...(device && { labels: device.labels }) }];
+    }),
+  );
   return {
-    message: `upstreams refuse connections or answer 5xx: ${listed([...new Set(failing.map(({ name }) => name))])} (${failed} of the last ${total} requests)`,
+    message: `upstreams refuse connections or answer 5xx: ${listed([...subjects.keys()])} (${words(first.recent)})`,
     remedy: 'start the upstream, or change what the tunnel forwards to; device-agent doctor on the device says more',
+    subjects: [...subjects.values()],
   };
+}
+
+/** The site that a name belongs to; null: none. */
+function siteOf(name: string, siteNames: Store['siteNames']): string | null {
+  for (let at = name.indexOf('.'); at >= 0; at = name.indexOf('.', at + 1)) {
+    const domain = name.slice(at + 1);
+    if (siteNames.isSite(domain)) return domain;
+  }
+  return null;
 }
 
 function silentProblem({ live }: ConditionSources): Problem | null {
@@ -220,6 +292,7 @@ function silentProblem({ live }: ConditionSources): Problem | null {
   return {
     message: `silent gateways: ${listed(silent.map(({ address }) => address))}`,
     remedy: 'check that they run and reach the shared database; device-agent gateway nodes remove forgets a lost one',
+    subjects: silent.map(({ address }) => ({ key: address, name: address, site: null })),
   };
 }
 
@@ -233,6 +306,9 @@ function destinationProblem({ store }: ConditionSources): Problem | null {
   return {
     message: `events are not delivered to ${listed(addresses)} since ${first.failing_since}: ${first.error}${lost}`,
     remedy: 'fix the receiver, or change the target; events wait until then',
+    subjects: failing.map(({ id, failing_since, error }, place) => ({
+      ...{ key: id, name: addresses[place] ?? id, site: null, message: `since ${failing_since}: ${error}` },
+    })),
   };
 }
 

@@ -116,6 +116,24 @@ export interface CountedTraffic {
   readonly endpoints: readonly (readonly [key: string, figures: EndpointFigures])[];
 }
 
+/** One of the things that a condition concerns. */
+export interface ConditionSubject {
+  /** Its id, or its name where that is what it is known by: the same as long as it is the same thing. */
+  readonly key: string;
+  /** What people call it. */
+  readonly name: string;
+  /** Domain of its site; null: it is of none. */
+  readonly site: string | null;
+  /** What is wrong with it; left out: what the condition says of all. */
+  readonly message?: string;
+  /** Of the device that it is, or is on; left out: none. */
+  readonly labels?: Readonly<Record<string, string>>;
+  /** Since when, in RFC 3339, where that is known. */
+  readonly since?: string;
+  /** The network from which a device was online last; left out: it is no device. */
+  readonly network?: string;
+}
+
 /** What is wrong with a gateway, as it says. */
 export interface ReportedCondition {
   /** Gateways of other versions have others. */
@@ -125,6 +143,8 @@ export interface ReportedCondition {
   /** A sentence without its full stop, as messages of errors are. */
   readonly message: string;
   readonly remedy: string;
+  /** What it concerns; left out: the gateway. Other gateways hear of the first only. */
+  readonly subjects?: readonly ConditionSubject[];
 }
 
 /** What one gateway tells another. */

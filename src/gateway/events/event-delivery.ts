@@ -1,12 +1,16 @@
 import { messageOf } from '../../lib/errors.ts';
 import { backoffDelay } from '../../lib/time/backoff.ts';
 import { withSignal } from '../../lib/time/deadline.ts';
+import type { DestinationTest } from '../../management/resources/event.ts';
+import { isMessageTarget } from '../../management/resources/message-target.ts';
 import type { publicAddress, publicRequest } from '../../traffic-policy/public-request.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
-import type { EventDestinationRow, EventRow, Target } from '../store/events.ts';
+import { type EventDestinationRow, type EventRow, MESSAGE_TYPE, type Target } from '../store/events.ts';
 import { MAX_REFUSED } from '../store/refused-events.ts';
+import { chatSink } from './chat-sink.ts';
 import { fileSink } from './event-file.ts';
 import { type EventSink, NotAccepted } from './event-sink.ts';
+import { type Message, testMessage } from './message.ts';
 import { syslogSink } from './syslog.ts';
 import { webhookSink } from './webhook-sink.ts';
 
@@ -87,9 +91,33 @@ export class EventDelivery {
     return new DestinationWorker(this.context, { destination, sink, acknowledged, isSender });
   }
 
+  /**
+   * Sends a test message now, beside the events that wait.
+   * @param gateway its name, which the message says
+   */
+  async test(destination: EventDestinationRow, gateway: string): Promise<DestinationTest> {
+    const { store, clock } = this.context;
+    const target = store.eventDestinations.target(destination);
+    if (target === null) return { accepted: false, answer: UNREADABLE };
+    // Its lines are in the order of their ids, which a test has none of.
+    if (target.kind === 'file') return { accepted: true, answer: `events are written to ${destination.address}` };
+    const sink = this.#sinkOf(target);
+    const [id, message] = [store.ids.next('test'), testMessage(gateway)];
+    const event = { ...messageEvent(message), id, created_at: store.now() };
+    const limit = sink.timeoutMs ?? TIMEOUT_MS;
+    try {
+      const answer = await withSignal((signal) => sink.send([event], signal), 'the delivery', limit, undefined, clock);
+      return { accepted: true, answer };
+    } catch (error) {
+      return { accepted: false, answer: messageOf(error) };
+    }
+  }
+
   #sinkOf(target: Target): EventSink {
     const { folder, request, resolve } = this.own;
     if (target.kind === 'webhook') return webhookSink(target, request);
+    if (target.kind === 'email') return lazyEmailSink(target, resolve);
+    if (isMessageTarget(target)) return chatSink(target, request);
     return target.kind === 'file' ? fileSink(target, folder) : syslogSink(target, resolve);
   }
 
@@ -110,6 +138,26 @@ export class EventDelivery {
   }
 }
 
+/** Loads the client of SMTP when there is something to send: few gateways need it. */
+function lazyEmailSink(target: Extract<Target, { kind: 'email' }>, resolve: typeof publicAddress): EventSink {
+  return {
+    batch: 1,
+    timeoutMs: EMAIL_TIMEOUT_MS,
+    send: async (events, signal) => {
+      const { emailSink } = await import('./email-sink.ts');
+      return emailSink(target, resolve).send(events, signal);
+    },
+  };
+}
+
+/** A message as an event that is not stored. */
+function messageEvent(message: Message): Omit<EventRow, 'id' | 'created_at'> {
+  return { type: MESSAGE_TYPE, before: null, after: { ...message }, by: null, from_address: null };
+}
+
+const UNREADABLE = 'its target cannot be decrypted: restore the encryption key, or set a new target';
+/** Servers that mistrust a client greet it late, on purpose. */
+const EMAIL_TIMEOUT_MS = 60_000;
 const RETRY = { baseMs: 1_000, maxMs: 60_000 };
 /** For an attempt. */
 const TIMEOUT_MS = 10_000;
@@ -204,10 +252,12 @@ class DestinationWorker {
       const events = again ? [again] : store.eventDeliveries.waiting(delivery, sink?.batch ?? 1);
       const last = events.at(-1);
       if (last === undefined) return false;
-      if (sink === null)
-        throw new Error('its target cannot be decrypted: restore the encryption key, or set a new target');
+      if (sink === null) throw new Error(UNREADABLE);
       try {
-        await withSignal((limit) => sink.send(events, limit), 'the delivery', TIMEOUT_MS, this.#cut.signal, clock);
+        await withSignal(
+          (limit) => sink.send(events, limit),
+          ...(['the delivery', sink.timeoutMs ?? TIMEOUT_MS, this.#cut.signal, clock] as const),
+        );
         if (again) await store.database.write(() => store.eventDeliveries.acknowledged(id, last.id));
         else acknowledged.set(id, last.id);
       } catch (error) {

@@ -32,7 +32,8 @@ export function fileSink({ name }: FileTarget, folder: string, maxBytes = MAX_BY
       // There is none yet when it was killed between two files.
       last ??= (await repairedEnd(path(0))) || (await repairedEnd(path(1)));
       const missing = events.filter(({ id }) => id > (last ?? ''));
-      if (missing.length === 0) return;
+      const answer = `${name}.jsonl has it`;
+      if (missing.length === 0) return answer;
       if ((await sizeOf(path(0))) >= maxBytes) await rotate(path);
       signal.throwIfAborted();
       // Written in part, its end is repaired the next time.
@@ -40,6 +41,7 @@ export function fileSink({ name }: FileTarget, folder: string, maxBytes = MAX_BY
       writing = append(path(0), missing);
       await writing;
       last = missing.at(-1)?.id ?? null;
+      return answer;
     },
   };
 }

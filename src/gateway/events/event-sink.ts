@@ -4,12 +4,15 @@ import type { EventRow } from '../store/events.ts';
 export interface EventSink {
   /** How many events it takes at a time, at most. */
   readonly batch: number;
+  /** Milliseconds that an attempt may take; left out: as much as is usual. */
+  readonly timeoutMs?: number;
   /**
    * Sends events in order; resolves when all are acknowledged.
+   * @returns what the destination has answered, in words
    * @throws {NotAccepted} when the destination has answered
    * @throws Error that says what has failed, without secrets
    */
-  send(events: readonly EventRow[], signal: AbortSignal): Promise<void>;
+  send(events: readonly EventRow[], signal: AbortSignal): Promise<string>;
 }
 
 /** The destination has answered, but does not take the event. */

@@ -19,6 +19,7 @@ const MAX_DATAGRAM = 65_000;
 const OBJECTION_MS = 1_000;
 /** Bytes that a server may send: nobody reads what it says. */
 const MAX_RECEIVED = 65_536;
+const UNACKNOWLEDGED = 'sent; syslog servers do not answer';
 
 /**
  * Sends events as messages of RFC 5424: over TCP or TLS with their lengths before them or line feeds behind them (RFC 6587, 5425),
@@ -31,7 +32,10 @@ export function syslogSink(target: SyslogTarget, resolve: typeof publicAddress):
     async send(events, signal) {
       const address = await resolve(host);
       signal.throwIfAborted();
-      if (transport === 'udp') return sendDatagrams(events.map(syslogMessage), { address, port });
+      if (transport === 'udp') {
+        await sendDatagrams(events.map(syslogMessage), { address, port });
+        return UNACKNOWLEDGED;
+      }
       const servername = isIP(host) ? {} : { servername: host };
       const socket =
         transport === 'tls'
@@ -44,6 +48,7 @@ export function syslogSink(target: SyslogTarget, resolve: typeof publicAddress):
         framing === 'lf' ? [message, LINE_FEED] : [Buffer.from(`${message.length} `), message];
       const data = Buffer.concat(events.map(syslogMessage).flatMap(framed));
       await sendAll(socket, data, signal);
+      return UNACKNOWLEDGED;
     },
   };
 }

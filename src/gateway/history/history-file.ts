@@ -267,7 +267,7 @@ export class HistoryFile {
 
   /** Ids of the series of an endpoint, by its URL or by the hostname in it, with all devices that have bound it, or of a device. */
   series(kind: HistorySubject['kind'], key: string): number[] {
-    if (isHostname(kind, key)) {
+    if (isNamedByHost(kind, key)) {
       const sql = "SELECT id FROM series WHERE kind = ? AND instr(key || ':', '://' || ? || ':') > 0";
       return this.#all(sql, [kind, key]).map(([id]) => Number(id));
     }
@@ -467,7 +467,7 @@ export class HistoryFile {
 }
 
 /** Whether the key of an endpoint is the hostname of its URL, rather than the URL. */
-export function isHostname(kind: HistorySubject['kind'], key: string): boolean {
+export function isNamedByHost(kind: HistorySubject['kind'], key: string): boolean {
   return kind === 'endpoint' && !key.includes('://');
 }
 

@@ -2,7 +2,7 @@ import type { Ask } from '../store/shared/postgres-connection.ts';
 import {
   type HistoryFile,
   type HistorySubject,
-  isHostname,
+  isNamedByHost,
   MINUTES,
   type NewHistoryRow,
   type NewRun,
@@ -164,7 +164,7 @@ export class SharedHistory {
 
 /** @param place of the key among the parameters */
 function keyIs(kind: HistorySubject['kind'], key: string, place = '$5'): string {
-  return isHostname(kind, key) ? `position('://' || ${place} || ':' IN key || ':') > 0` : `key = ${place}`;
+  return isNamedByHost(kind, key) ? `position('://' || ${place} || ':' IN key || ':') > 0` : `key = ${place}`;
 }
 
 function named({ kind, key, device }: HistorySubject): HistorySubject {

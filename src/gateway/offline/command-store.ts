@@ -15,6 +15,7 @@ import { sqlEngine } from '../store/sql/sql-engine.ts';
 import { type Store, timestamp } from '../store/store.ts';
 import { issueApiKey } from '../store/tokens.ts';
 
+export { emailTarget, notifyByEmail } from '../messages/notify-by-email.ts';
 export { expectGateway, type StoreLocation } from '../store/open-gateway-store.ts';
 export type { Row, Store } from '../store/store.ts';
 

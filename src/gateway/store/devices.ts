@@ -46,6 +46,13 @@ const deviceColumns = {
 
 export type DeviceRow = RowOf<typeof deviceColumns>;
 
+/** A device that is not online, and what it was online from last. */
+export interface OfflineDevice extends Pick<DeviceRow, 'id' | 'name' | 'site' | 'labels'> {
+  /** When it was last online. */
+  since: string;
+  ip: string | null;
+}
+
 /** What the sessions of a device reveal. */
 export type Sighting = Partial<DeviceRow>;
 
@@ -133,6 +140,25 @@ export class Devices extends tableOf('devices', deviceColumns) {
   credentialsOnline(): string[] {
     const sql = 'SELECT credential_id FROM devices WHERE online = 1 AND credential_id IS NOT NULL';
     return this.database.allValues(sql, []).flat() as string[];
+  }
+
+  /**
+   * Devices that have joined and were online, without those that are online now; the longest ago first.
+   * @param online the authtokens of those that are
+   */
+  offline(online: readonly string[]): OfflineDevice[] {
+    const sql = `SELECT id, name, site, labels, last_seen_at AS since, last_ip AS ip FROM devices
+      WHERE status = 'enrolled' AND last_seen_at IS NOT NULL
+        AND COALESCE(credential_id, '') NOT IN (SELECT value FROM json_each(?)) ORDER BY last_seen_at, id`;
+    const rows = this.database.all<Omit<OfflineDevice, 'labels'> & { labels: string }>(sql, [JSON.stringify(online)]);
+    return rows.map((row) => ({ ...row, labels: JSON.parse(row.labels) }));
+  }
+
+  /** How many devices have joined and were online, by site and by the address that they came from last. */
+  seenBySiteAndAddress(): { site: string; ip: string | null; devices: number }[] {
+    const sql = `SELECT site, last_ip AS ip, COUNT(*) AS devices FROM devices
+      WHERE status = 'enrolled' AND last_seen_at IS NOT NULL GROUP BY site, last_ip`;
+    return this.database.all(sql, []);
   }
 
   /** Whether devices are marked as online: when the gateway starts, because it was killed. */

@@ -1,6 +1,7 @@
 import type { IdSource } from '../../lib/ids.ts';
 import { hostPort } from '../../lib/network/ip-address.ts';
 import type { SecretsBox } from '../../lib/secrets-box.ts';
+import { isMessageTarget, type MessageTarget } from '../../management/resources/message-target.ts';
 import type { AuditLog, AuditRow } from './audit-log.ts';
 import type { RefusedEvents } from './refused-events.ts';
 import type { Database } from './sql/database.ts';
@@ -31,7 +32,7 @@ export interface SyslogTarget {
   ca_pem?: string | undefined;
 }
 
-export type Target = WebhookTarget | FileTarget | SyslogTarget;
+export type Target = WebhookTarget | FileTarget | SyslogTarget | MessageTarget;
 
 const destinationColumns = {
   ...annotatedColumns,
@@ -67,7 +68,24 @@ export class EventDestinations extends Table<typeof destinationColumns> {
 function addressOf(target: Target): string {
   if (target.kind === 'webhook') return new URL(target.url).origin;
   if (target.kind === 'file') return `${target.name}.jsonl`;
+  if (isMessageTarget(target)) return messageAddress(target);
   return `${target.transport}://${hostPort(target.host, target.port)}`;
+}
+
+/** URLs of chat programs are secrets; a topic of ntfy is what people know it by. */
+function messageAddress(target: MessageTarget): string {
+  switch (target.kind) {
+    case 'email':
+      return target.to.join(', ');
+    case 'ntfy':
+      return target.url;
+    case 'telegram':
+      return `chat ${target.chat_id}`;
+    case 'pagerduty':
+      return `PagerDuty (${target.region})`;
+    default:
+      return new URL(target.url ?? '').origin;
+  }
 }
 
 const subscriptionColumns = {
@@ -99,6 +117,8 @@ export const ALL_TYPES = '*';
 export interface EventRow extends Pick<AuditRow, 'id' | 'created_at' | 'type' | 'before' | 'after' | 'from_address'> {
   /** Null: it is no change. */
   by: string | null;
+  /** The destination that alone gets it, as a message; left out: all that want events of its type. */
+  only_for?: string | null;
 }
 
 /**
@@ -129,20 +149,22 @@ export interface Activity {
   sample(type: ActivityType, source: string, describe: () => Readonly<Record<string, unknown>>): void;
 }
 
-const activityColumns = { id: text, created_at: text, type: text, object: json<Readonly<Record<string, unknown>>>() };
+/** The type of events that are messages to one destination: nobody subscribes to them. */
+export const MESSAGE_TYPE = 'message.v0';
+
+const activityColumns = {
+  ...{ id: text, created_at: text, type: text, object: json<Readonly<Record<string, unknown>>>() },
+  only_for: nullable(text),
+};
 
 /** Events that are no changes, until they are delivered. Change it only inside {@link Database.write}. */
 export class ActivityEvents extends tableOf('activity_events', activityColumns) {
-  /** Like {@link AuditLog.after}. */
-  after(id: string, types: readonly string[] | null, limit: number): EventRow[] {
-    const rows =
-      types === null
-        ? this.where('id > ? ORDER BY id LIMIT ?', [id, limit])
-        : this.where('id > ? AND type IN (SELECT value FROM json_each(?)) ORDER BY id LIMIT ?', [
-            ...[id, JSON.stringify(types)],
-            limit,
-          ]);
-    return rows.map(asEvent);
+  /** Like {@link AuditLog.after}, with the messages to a destination. */
+  after(id: string, types: readonly string[] | null, limit: number, destinationId = ''): EventRow[] {
+    const wanted = types === null ? 'TRUE' : 'type IN (SELECT value FROM json_each(?))';
+    const sql = `id > ? AND ((only_for IS NULL AND ${wanted}) OR only_for = ?) ORDER BY id LIMIT ?`;
+    const parameters = [id, ...(types === null ? [] : [JSON.stringify(types)]), destinationId, limit];
+    return this.where(sql, parameters).map(asEvent);
   }
 
   event(id: string): EventRow | null {
@@ -161,7 +183,7 @@ export class ActivityEvents extends tableOf('activity_events', activityColumns) 
     const ofTypes = 'type IN (SELECT value FROM json_each(?))';
     const excess = this.count(ofTypes, [JSON.stringify(types)]) - limit;
     if (excess <= 0) return [];
-    const oldest = this.after('', types, excess);
+    const oldest = this.where(`${ofTypes} ORDER BY id LIMIT ?`, [JSON.stringify(types), excess]).map(asEvent);
     const sql = `DELETE FROM activity_events WHERE ${ofTypes} AND id <= ?`;
     this.database.run(sql, [JSON.stringify(types), oldest.at(-1)?.id ?? '']);
     return oldest;
@@ -195,6 +217,17 @@ interface Delivered {
   readonly refusedEvents: RefusedEvents;
   readonly ids: () => IdSource;
   readonly now: () => string;
+}
+
+/** A message to a destination. */
+export interface MessageTo {
+  readonly destinationId: string;
+  /** @param id of the message: links in it name that */
+  content(id: string): object;
+}
+
+interface NewEvent extends Omit<RowOf<typeof activityColumns>, 'id' | 'object'> {
+  object(id: string): Readonly<Record<string, unknown>>;
 }
 
 /** How far each destination is, by the id of the destination. Change it only inside {@link Database.write}. */
@@ -296,30 +329,54 @@ export class EventDeliveries extends Table<typeof deliveryColumns> {
   waiting({ id, delivered }: EventDeliveryRow, limit: number): EventRow[] {
     const { auditLog, activityEvents, eventSubscriptions } = this.parts;
     const types = eventSubscriptions.typesFor(id);
-    const all = [auditLog, activityEvents].flatMap((events): EventRow[] => events.after(delivered, types, limit));
+    const all: EventRow[] = [
+      ...auditLog.after(delivered, types, limit),
+      ...activityEvents.after(delivered, types, limit, id),
+    ];
     return all.sort((a, b) => (a.id < b.id ? -1 : 1)).slice(0, limit);
   }
 
   /** Adds events that are no changes, and forgets those that no destination waits for, and the oldest of too many of a kind. */
-  addActivity(events: readonly Omit<RowOf<typeof activityColumns>, 'id'>[]): void {
+  addActivity(events: readonly Omit<RowOf<typeof activityColumns>, 'id' | 'only_for'>[]): void {
+    this.#add(events.map(({ object, ...event }) => ({ ...event, only_for: null, object: () => object })));
+  }
+
+  /** Adds messages to destinations. @returns their ids, by which receivers can tell a repetition */
+  addMessages(messages: readonly MessageTo[]): string[] {
+    const created_at = this.parts.now();
+    return this.#add(
+      messages.map(({ destinationId: only_for, content }) => ({
+        ...{ created_at, type: MESSAGE_TYPE, only_for },
+        object: (id) => ({ ...content(id) }),
+      })),
+    );
+  }
+
+  #add(events: readonly NewEvent[]): string[] {
     const { auditLog, activityEvents } = this.parts;
     const ids = auditLog.nextIds(events.length);
-    for (const [place, event] of events.entries()) activityEvents.insert({ ...event, id: ids[place] ?? '' });
+    for (const [place, { object, ...event }] of events.entries()) {
+      const id = ids[place] ?? '';
+      activityEvents.insert({ ...event, id, object: object(id) });
+    }
     const waitedFor = this.where('id > ?', ['']).map((row) => this.waiting(row, 1)[0]?.id ?? END);
     activityEvents.forgetBefore(waitedFor.reduce((least, id) => (id < least ? id : least), END));
-    for (const types of Object.values(ACTIVITY)) {
+    for (const types of [...Object.values(ACTIVITY), [MESSAGE_TYPE]]) {
       const forgotten = activityEvents.forgetExcess(types, MAX_ACTIVITY);
       if (forgotten.length > 0) this.#skip(forgotten);
     }
+    return ids;
   }
 
   /** @param events in the order of their ids */
-  #skip(events: readonly Pick<EventRow, 'id' | 'type'>[]): void {
+  #skip(events: readonly Pick<EventRow, 'id' | 'type' | 'only_for'>[]): void {
     this.#skipRefused(events);
     for (const row of this.where('delivered < ?', [events.at(-1)?.id ?? ''])) {
       const types = this.parts.eventSubscriptions.typesFor(row.id);
-      const isMissed = ({ id, type }: Pick<EventRow, 'id' | 'type'>) =>
-        id > row.delivered && (types === null || types.includes(type));
+      const isWanted = ({ type, only_for = null }: Pick<EventRow, 'type' | 'only_for'>) =>
+        only_for === null ? types === null || types.includes(type) : only_for === row.id;
+      const isMissed = (event: Pick<EventRow, 'id' | 'type' | 'only_for'>) =>
+        event.id > row.delivered && isWanted(event);
       const count = events.filter(isMissed).length;
       if (count > 0) this.update({ ...row, skipped: row.skipped + count });
     }

@@ -11,6 +11,7 @@ import { AuditLog } from './audit-log.ts';
 import { BoundPolicies } from './bound-policies.ts';
 import { certificateAuthoritiesTable, TlsCertificates } from './certificates.ts';
 import { CloudEndpoints } from './cloud-endpoints.ts';
+import { ConditionHistory, SentMessages } from './condition-history.ts';
 import { Devices, EnrolmentKeys, SiteNames } from './devices.ts';
 import { OwnDomains, ReservedDomains } from './domains.ts';
 import { ActivityEvents, EventDeliveries, EventDestinations, EventSubscriptions } from './events.ts';
@@ -97,6 +98,7 @@ function createTables(database: Database, box: SecretsBox) {
     botUsers: new BotUsers(database),
     certificateAuthorities: certificateAuthoritiesTable(database),
     cloudEndpoints: new CloudEndpoints(database),
+    conditionHistory: new ConditionHistory(database),
     credentials: new Credentials(database),
     devices: new Devices(database),
     endedSignIns: new EndedSignIns(database),
@@ -110,6 +112,7 @@ function createTables(database: Database, box: SecretsBox) {
     personLinks: new PersonLinks(database),
     refusedEvents: new RefusedEvents(database),
     reservedDomains: new ReservedDomains(database),
+    sentMessages: new SentMessages(database),
     shareLinks: new ShareLinksTable(database),
     tlsCertificates: new TlsCertificates(database, box),
     tlsEdges: new TlsEdgesTable(database),

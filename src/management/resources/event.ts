@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { HOSTNAME, MESSAGE_KINDS, SENT_MESSAGE_TARGETS, SHOWN_MESSAGE_TARGETS } from './message-target.ts';
 import { refused } from './refusal.ts';
 import {
   ANNOTATIONS_ANSWER,
@@ -95,12 +96,13 @@ export const eventSubscriptions = defineResource({
 });
 
 const NO_TARGET = 5100;
+const KIND_LIST = ['webhook', 'file', 'syslog', ...MESSAGE_KINDS].join(', ');
 const URL_BYTES = 2048;
 
 /** ngrok's targets that the gateway does not have. */
 const elsewhere = z
   .record(z.string(), z.unknown())
-  .refine(() => false, refused(NO_TARGET, 'not a target of this gateway; use webhook, file or syslog'))
+  .refine(() => false, refused(NO_TARGET, `not a target of this gateway; use ${KIND_LIST}`))
   .optional()
   .describe('Not supported.');
 
@@ -137,7 +139,6 @@ const file = body({
 
 /** Characters of a CA's certificate. */
 const MAX_CA = 32_768;
-const HOST = /^(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:.]{2,45})$/;
 const SYSLOG = {
   host: 'The hostname or IP address of the syslog server, without port.',
   port: 'The port of the syslog server.',
@@ -148,7 +149,7 @@ const SYSLOG = {
 const syslog = body({
   host: z
     .string()
-    .regex(HOST, refused(NO_TARGET, 'must be a hostname or an IP address, without port'))
+    .regex(HOSTNAME, refused(NO_TARGET, 'must be a hostname or an IP address, without port'))
     .describe(SYSLOG.host),
   port: z.int().min(1).max(65_535).describe(SYSLOG.port),
   transport: z.enum(['tcp', 'tls', 'udp']).default('tcp').describe(SYSLOG.transport),
@@ -167,6 +168,7 @@ const target = body({
   webhook: webhook.optional().describe(TARGETS.webhook),
   file: file.optional().describe(TARGETS.file),
   syslog: syslog.optional().describe(TARGETS.syslog),
+  ...SENT_MESSAGE_TARGETS,
   firehose: elsewhere,
   kinesis: elsewhere,
   cloudwatch_logs: elsewhere,
@@ -177,12 +179,19 @@ const target = body({
     ...(sent.webhook ? [{ kind: 'webhook' as const, ...sent.webhook }] : []),
     ...(sent.file ? [{ kind: 'file' as const, ...sent.file }] : []),
     ...(sent.syslog ? [{ kind: 'syslog' as const, ...sent.syslog }] : []),
+    ...(sent.email ? [{ kind: 'email' as const, ...sent.email }] : []),
+    ...(sent.ntfy ? [{ kind: 'ntfy' as const, ...sent.ntfy }] : []),
+    ...(sent.slack ? [{ kind: 'slack' as const, ...sent.slack }] : []),
+    ...(sent.teams ? [{ kind: 'teams' as const, ...sent.teams }] : []),
+    ...(sent.discord ? [{ kind: 'discord' as const, ...sent.discord }] : []),
+    ...(sent.telegram ? [{ kind: 'telegram' as const, ...sent.telegram }] : []),
+    ...(sent.pagerduty ? [{ kind: 'pagerduty' as const, ...sent.pagerduty }] : []),
   ];
   const [first, ...more] = given;
   if (first && more.length === 0) return first;
   const message = first
     ? refused(5115, 'must have one member only')
-    : refused(NO_TARGET, 'must have a webhook, a file or a syslog');
+    : refused(NO_TARGET, `must have one of ${KIND_LIST}`);
   ctx.issues.push({ code: 'custom', message, input: sent });
   return z.NEVER;
 });
@@ -197,14 +206,14 @@ const format = z
 export const EventDestinationCreate = body({
   ...annotations(),
   format,
-  target: target.describe('Where events are sent: one of `webhook`, `file` and `syslog`.'),
+  target: target.describe('Where events are sent: one member only.'),
 });
 export type EventDestinationCreate = z.input<typeof EventDestinationCreate>;
 
 export const EventDestinationUpdate = body({
   ...annotations(),
   format,
-  target: target.optional().describe('Of the same kind as before. Without `signing_secret`, a webhook keeps its own.'),
+  target: target.optional().describe('Of the same kind as before. Secrets that are left out stay as they are.'),
 });
 export type EventDestinationUpdate = z.input<typeof EventDestinationUpdate>;
 
@@ -228,6 +237,7 @@ export const EventTarget = z
         ca_pem: orNull(z.string()).describe(SYSLOG.ca_pem),
       }),
     ).describe(`${TARGETS.syslog} Null for another kind.`),
+    ...SHOWN_MESSAGE_TARGETS,
   })
   .describe('What is left out of a target of another kind is null.');
 export type EventTarget = z.output<typeof EventTarget>;
@@ -268,6 +278,14 @@ export const eventDestinations = defineResource({
   update: EventDestinationUpdate,
   answer: EventDestination,
 });
+
+export const DestinationTest = z
+  .object({
+    accepted: z.boolean().describe('Whether the destination has taken the test message.'),
+    answer: z.string().describe('What the destination answered, in words, or why nothing could be sent.'),
+  })
+  .describe('What came of a test message.');
+export type DestinationTest = z.output<typeof DestinationTest>;
 
 export const RefusedEvent = z
   .object({

@@ -78,14 +78,20 @@ export function FormDialog({ method, path, form, close, done }: FormDialogProps)
   );
 }
 
-function OnceDialog({ text, qr, note, onClose }: ShownOnce & { onClose: () => void }): JSX.Element {
+function OnceDialog({ text, qr, note, outcome, onClose }: ShownOnce & { onClose: () => void }): JSX.Element {
   return (
-    <Dialog title="Copy it now" onClose={onClose}>
-      <Notice tone="warning">It is shown only once: the gateway stores no copy.</Notice>
-      <div class="with-copy">
-        <pre>{text}</pre>
-        <CopyButton text={text} what="the secret" />
-      </div>
+    <Dialog title={outcome ?? 'Copy it now'} onClose={onClose}>
+      {outcome === undefined ? (
+        <>
+          <Notice tone="warning">It is shown only once: the gateway stores no copy.</Notice>
+          <div class="with-copy">
+            <pre>{text}</pre>
+            <CopyButton text={text} what="the secret" />
+          </div>
+        </>
+      ) : (
+        <p class="url">{text}</p>
+      )}
       {note !== undefined && <p>{note}</p>}
       {qr !== undefined && <QrCode text={qr} label="QR code" />}
       <div class="dialog-actions">

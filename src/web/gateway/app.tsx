@@ -22,6 +22,7 @@ import { domainsSection } from './sections/domains-section.tsx';
 import { endpointsSection } from './sections/endpoints-section.tsx';
 import { eventDestinationsSection, eventSubscriptionsSection } from './sections/events-section.tsx';
 import { ipPoliciesSection, ipRestrictionsSection } from './sections/ip-policies-section.tsx';
+import { conditionHistorySection, messageRulesSection } from './sections/messages-section.tsx';
 import { peopleSection, signInsSection } from './sections/people-section.tsx';
 import { shareLinksSection } from './sections/share-links-section.tsx';
 import { tcpAddressesSection } from './sections/tcp-addresses-section.tsx';
@@ -79,7 +80,10 @@ const GROUPS = [
   {
     name: 'events',
     title: 'Events',
-    sections: [auditLogSection, eventDestinationsSection, eventSubscriptionsSection],
+    sections: [
+      ...[conditionHistorySection, messageRulesSection, auditLogSection],
+      ...[eventDestinationsSection, eventSubscriptionsSection],
+    ],
   },
 ];
 

@@ -48,6 +48,8 @@ export interface ShownOnce {
   qr?: string;
   /** What to do with it. */
   note?: string;
+  /** The title where it is no secret, but what came of it. */
+  outcome?: string;
 }
 
 /** A form whose values become the body of a request. */

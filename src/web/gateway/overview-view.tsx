@@ -94,6 +94,12 @@ export function Overview({
             <Group key={group.kind} group={group} />
           ))}
         </ul>
+        {known && !known.hasMessageRules && known.devices > 0 && (
+          <p class="hint">
+            Nobody is told when something goes wrong. <a href={linkTo('event-destinations')}>Set up messages</a> by
+            email or to a chat program.
+          </p>
+        )}
         {known && (
           <p class="hint">
             {known.lastBackupAt === null ? 'No backup yet.' : `Last backup: ${ago(known.lastBackupAt)}.`}

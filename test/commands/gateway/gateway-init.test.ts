@@ -50,11 +50,13 @@ describe('gateway init --no-service', () => {
     const folder = temporaryFolder();
     writeFileSync(join(folder, '.env'), 'AGENT_PORT=4041\nGATEWAY_HTTPS_PORT=0');
     const args = ['--domain', 'gw.example.com', '--http-port', String(await freePort()), '--address', '192.0.2.7'];
-    const { code, stdout } = await init(folder, ...args, '--json');
+    const notify = ['--notify', 'ops@example.com', '--smtp', 'smtps://gw@mail.example.com'];
+    const { code, stdout } = await init(folder, ...args, ...notify, '--json');
     expect(code).toBe(0);
     expect(JSON.parse(stdout)).toMatchObject({
       domain: 'gw.example.com',
       created: true,
+      message_destination: expect.stringMatching(/^ed_/),
       service: null,
       records: [
         { name: 'gw.example.com', type: 'A', value: '192.0.2.7' },

@@ -90,6 +90,11 @@ const BODIES: { [Family in keyof Operations]: OperationsWithBody<Operations[Fami
     sendAgain: () => ({}),
     letGo: () => ({}),
   },
+  messageRules: {
+    create: () => ({ conditions: ['device_offline'], quiet_hours: '22:00-07:00 Europe/Berlin' }),
+    update: () => ({ after_minutes: 10 }),
+  },
+  conditionHistory: { silence: () => ({ minutes: 60 }) },
   eventSubscriptions: {
     create: () => ({ sources: [{ type: '*' }] }),
     update: () => ({ description: 'second' }),
@@ -196,10 +201,27 @@ async function changedPolicy(): Promise<string> {
   return String(server.store.auditLog.latestPolicyChange(edge.id)?.id);
 }
 
+/** Something that was wrong, which only the gateway writes down. */
+function recordedCondition(): Promise<string> {
+  const { database, conditionHistory, ids, now } = server.store;
+  return database.write(() => {
+    const id = ids.next('cnd');
+    conditionHistory.insert(
+      conditionHistory.newRow({
+        ...{ id, created_at: now(), condition: 'disk', subject: '', name: '', labels: {}, severity: 'critical' },
+        ...{ message: 'full', remedy: 'free some space', began_at: now(), comes_and_goes: false, settled: false },
+        ...{ told: [], withheld: [] },
+      }),
+    );
+    return id;
+  });
+}
+
 /** The id of an item that the operation applies to; a new one, unless it is online. */
 async function itemFor({ id, operation: { method, path } }: (typeof operations)[number]): Promise<string> {
   const collection = collectionOf(path);
   if (collection === '/devices') return joinedDevice();
+  if (collection === '/condition_history') return recordedCondition();
   if (collection.startsWith('/app/')) return signedIn(collection);
   if (id === 'auditEvents.undo') return changedPolicy();
   if (collection === '/audit_events') return String(server.store.auditLog.page(null, 1)[0]?.id);

@@ -3,31 +3,32 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { DashboardOverview } from '../../../src/gateway/api/dashboard/overview.ts';
 import { claimGatewayNames } from '../../../src/gateway/certificates/gateway-names.ts';
-import {
-  CONDITION_IDS,
-  type Condition,
-  type ConditionId,
-  type ConditionSources,
-} from '../../../src/gateway/conditions/conditions.ts';
+import type { Condition, ConditionSources } from '../../../src/gateway/conditions/conditions.ts';
 import {
   type CountedElsewhere,
   countedBy,
   type LiveGateway,
+  type LiveSession,
   NOBODY_ELSE,
   type ReportedCondition,
 } from '../../../src/gateway/endpoints/live-view.ts';
 import { EndpointTraffic } from '../../../src/gateway/endpoints/traffic-counts.ts';
 import { ActivityLog } from '../../../src/gateway/events/activity-log.ts';
+import { MessageEngine } from '../../../src/gateway/messages/message-engine.ts';
+import { LOOK_MS } from '../../../src/gateway/messages/start-messages.ts';
 import { EdgeCounters } from '../../../src/gateway/metrics/edge-counters.ts';
 import { watchProcess } from '../../../src/gateway/metrics/process-watch.ts';
 import { issueDashboardCode } from '../../../src/gateway/store/command-access.ts';
 import { noteBackup } from '../../../src/gateway/store/last-backup.ts';
 import { timestamp } from '../../../src/gateway/store/store.ts';
+import { CONDITION_IDS, type ConditionId } from '../../../src/management/condition-kinds.ts';
 import { fillStore } from '../../support/dashboard.ts';
 import { domainRow } from '../../support/domain-row.ts';
 import { ask } from '../../support/http-request.ts';
+import { joinedDevice } from '../../support/joined-devices.ts';
 import { type ManagementServer, startManagementServer } from '../../support/management-server.ts';
 import { silentLog } from '../../support/silent-log.ts';
+import { SteeredClock } from '../../support/steered-clock.ts';
 import { until } from '../../support/until.ts';
 
 const HOST = 'api.gateway.test';
@@ -45,6 +46,14 @@ let away: string | null;
 let detour: { through: string; reason: string } | null;
 let isVacant: boolean;
 let activity: { lostAt: number };
+let sessions: LiveSession[];
+/** Of the gateway's clock. */
+let aheadMs: number;
+
+const SESSION: LiveSession = {
+  ...{ id: 'ts_1', agentVersion: '1', credentialId: null, ip: '203.0.113.7', os: '', startedAt: '', transport: '' },
+  metadata: '',
+};
 
 beforeEach(async () => {
   counters = new EdgeCounters();
@@ -54,9 +63,12 @@ beforeEach(async () => {
   away = null;
   detour = null;
   isVacant = false;
+  sessions = [];
+  aheadMs = 0;
   activity = { lostAt: Number.NEGATIVE_INFINITY };
   server = await startManagementServer({
-    live: { gateways: () => gateways, askElsewhere: async () => elsewhere },
+    wallClock: () => Date.now() + aheadMs,
+    live: { gateways: () => gateways, sessions: () => sessions, askElsewhere: async () => elsewhere },
     conditions: {
       counters,
       endpoints: { list: () => endpoints.list(), labeled: () => endpoints.labeled() },
@@ -251,6 +263,20 @@ const TABLE: Record<ConditionId, Row> = {
       };
     },
   },
+  device_offline: {
+    words: /^devices are offline: cam-1 at site\.example\.com$/,
+    make: async () => {
+      const { store } = server;
+      const seen = { last_seen_at: '2026-11-26T20:00:00Z', site: 'site.example.com' };
+      const device = await joinedDevice(store, { ...seen, name: 'cam-1' });
+      await joinedDevice(store, { ...seen, name: 'cam-2', last_seen_at: null });
+      await joinedDevice(store, { ...seen, name: 'cam-3', status: 'revoked' });
+      return () => {
+        sessions = [{ ...SESSION, credentialId: device.credential_id }];
+      };
+    },
+    shownApart: ({ attention }) => attention.offline.total,
+  },
   gateway_silent: {
     words: /^silent gateways: 192\.0\.2\.7:443$/,
     make: () => {
@@ -314,6 +340,31 @@ describe.each(CONDITION_IDS)('the condition %s', (id) => {
       [[], [], []],
       [[], [], []],
     ]);
+  });
+
+  // A message is written down before it is sent, and nothing can be written then.
+  it.skipIf(id === 'disk')('is told once when it begins, and once when it is over', async () => {
+    const { store } = server;
+    const target = { slack: { url: 'https://hooks.slack.com/services/x' } };
+    const { id: destination } = await server.call('POST', '/event_destinations', { target });
+    await server.call('POST', '/message_rules', { conditions: [id], destination_ids: [destination] });
+    const clock = new SteeredClock();
+    const own = { conditions: server.conditions, live: {}, origin: `https://${HOST}`, isSender: () => true };
+    const engine = new MessageEngine({ store, clock, log: silentLog }, own);
+    const lookFor = async (minutes: number) => {
+      for (let looks = (minutes * 60_000) / LOOK_MS; looks > 0; looks--) {
+        aheadMs += LOOK_MS;
+        clock.skip(LOOK_MS);
+        await engine.look();
+      }
+    };
+    const mend = await make();
+    await lookFor(12);
+    await mend();
+    await lookFor(8);
+    const told = store.activityEvents.where('only_for = ? ORDER BY id', [destination]).map(({ object }) => object.kind);
+    expect(told).toEqual(['begun', 'over']);
+    expect(store.conditionHistory.where('settled = 0', [])).toEqual([]);
   });
 });
 

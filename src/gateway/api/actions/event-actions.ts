@@ -8,11 +8,13 @@ import {
   type EventDestinationCreate,
   type EventSource,
   type EventSubscription,
+  EventTarget,
   eventDestinations,
   eventSubscriptions,
   type RefusedEvent,
   type RefusedEventChoice,
 } from '../../../management/resources/event.ts';
+import { isMessageTarget, MESSAGE_TARGETS, type MessageTarget } from '../../../management/resources/message-target.ts';
 import { readAuthority } from '../../certificates/certificate-upload.ts';
 import { actorDescriptions, policyDifferenceOf } from '../../events/shown-events.ts';
 import { type AuditRow, CHANGE_TYPES } from '../../store/audit-log.ts';
@@ -33,6 +35,8 @@ import { undoPolicyChange } from './undo-policy-change.ts';
 
 const MAX_DESTINATIONS = 20;
 const MAX_SUBSCRIPTIONS = 100;
+/** More than there can be. */
+const MAX_RULES = 1_000;
 const KEY_BYTES = 32;
 type SentTarget = z.output<typeof EventDestinationCreate>['target'];
 
@@ -72,6 +76,7 @@ function eventDestinationActions(context: ApiContext): ActionsOf<typeof OPERATIO
     listRefusedEvents: (id, before, limit) => refusedEvents.pageOf(stored(id).id, before, limit).map(showRefusedEvent),
     sendAgain: decide((row) => refusedEvents.update({ ...row, send_again: true })),
     letGo: decide(({ id }) => refusedEvents.delete(id)),
+    test: (id) => context.testDestination(stored(id)),
     create: ({ description = null, metadata = null, target: sent }, caller) =>
       database.write(() => {
         if (rows.count('id > ?', ['']) >= MAX_DESTINATIONS)
@@ -98,6 +103,8 @@ function eventDestinationActions(context: ApiContext): ActionsOf<typeof OPERATIO
         const row = stored(id);
         const [subscription] = subscriptions.naming(id);
         if (subscription) throw refuse(400, 5112, `in use: the event subscription ${subscription.id} names it`);
+        const rule = context.store.messageRules.page(null, MAX_RULES).find((each) => each.destination_ids.includes(id));
+        if (rule) throw refuse(400, 5112, `in use: the message rule ${rule.id} names it`);
         rows.delete(row.id);
       }, caller),
   };
@@ -113,15 +120,36 @@ function refuseSharedFile(rows: Store['eventDestinations'], { id, kind, address 
 function completed(sent: SentTarget, before: Target | null): { target: Target; made: string | null } {
   if (before && before.kind !== sent.kind)
     throw refuse(400, 5108, `target: it is a ${before.kind}; create another destination for a ${sent.kind}`);
-  if (sent.kind === 'syslog' && sent.ca_pem !== undefined) readAuthority(sent.ca_pem);
+  if ((sent.kind === 'syslog' || sent.kind === 'email') && sent.ca_pem !== undefined) readAuthority(sent.ca_pem);
+  if (isMessageTarget(sent)) return { target: withSecrets(sent, before), made: null };
   if (sent.kind !== 'webhook') return { target: sent, made: null };
   const { kind, url, signing_secret: given = before?.kind === 'webhook' ? before.signingSecret : undefined } = sent;
   const signingSecret = given ?? `whsec_${randomBytes(KEY_BYTES).toString('base64')}`;
   return { target: { kind, url, signingSecret }, made: given === undefined ? signingSecret : null };
 }
 
-function showTarget(target: Target | null, made: string | null): EventDestination['target'] {
-  const none = { webhook: null, file: null, syslog: null };
+/** A target with the secrets that were left out, as before. @throws {ApiError} when it lacks one that it needs */
+function withSecrets(sent: MessageTarget, before: Target | null): MessageTarget {
+  const { secrets, needed }: { secrets: readonly string[]; needed: readonly string[] } = MESSAGE_TARGETS[sent.kind];
+  const former = Object.entries(before ?? {}).filter(([name]) => secrets.includes(name));
+  const target: MessageTarget = { ...Object.fromEntries(former), ...sent };
+  const missing = needed.find((name) => !Object.hasOwn(target, name));
+  if (missing !== undefined) throw refuse(400, 5100, `target.${sent.kind}.${missing}: is missing`);
+  return target;
+}
+
+/** What is shown of a target: all but its secrets. */
+function shownMessageTarget({ kind, ...target }: MessageTarget, address: string): object {
+  const secrets: readonly string[] = MESSAGE_TARGETS[kind].secrets;
+  const open = Object.entries(target).filter(([name]) => !secrets.includes(name));
+  return { [kind]: { ...Object.fromEntries(open), address } };
+}
+
+const NO_TARGETS = EventTarget.parse({});
+
+function showTarget(target: Target | null, address: string, made: string | null): EventDestination['target'] {
+  const none = NO_TARGETS;
+  if (target !== null && isMessageTarget(target)) return { ...none, ...shownMessageTarget(target, address) };
   if (target?.kind === 'webhook') return { ...none, webhook: { url: target.url, signing_secret: made } };
   if (target?.kind === 'file') return { ...none, file: { name: target.name } };
   if (target?.kind !== 'syslog') return none;
@@ -140,7 +168,7 @@ function showDestination(
   return {
     ...{ id, uri: links.of(eventDestinations, id), created_at, description, metadata },
     format: 'json',
-    target: showTarget(store.eventDestinations.target(row), made),
+    target: showTarget(store.eventDestinations.target(row), row.address, made),
     ...(delivery && {
       delivery: {
         failing_since: delivery.failing_since,

@@ -11,7 +11,7 @@ import { AuditFilters } from '../../../management/resources/audit-event.ts';
 import { people as peopleResource } from '../../../management/resources/person.ts';
 import { PACKAGED_PAGES } from '../../../packaged.ts';
 import { SignInFailed } from '../../../traffic-policy/sign-in/identity-provider.ts';
-import type { Condition } from '../../conditions/conditions.ts';
+import { type Condition, shownCondition } from '../../conditions/conditions.ts';
 import { noteDashboardRefusal } from '../../events/activity-log.ts';
 import { actorDescriptions, eventJson } from '../../events/shown-events.ts';
 import { endSignIns } from '../../sign-in/manage-sign-ins.ts';
@@ -52,7 +52,7 @@ export interface SignInPlace {
 
 /** Answer to a command that asks for what is wrong. */
 export interface PresentConditions {
-  conditions: readonly Condition[];
+  conditions: readonly Omit<Condition, 'subjects'>[];
 }
 
 const SignIn = z.union([
@@ -179,7 +179,7 @@ export function dashboardRouter(dependencies: {
   router.post('/dashboard/conditions', noQuery, jsonObjectBody(BODY), async (req, res) => {
     const refusal = usedUp(readBody(Code, 'POST', req.body).code);
     if (refusal !== null) return refuseSlowly(attempts, refusal, req.ip);
-    const answer: PresentConditions = { conditions: await conditions() };
+    const answer: PresentConditions = { conditions: (await conditions()).map(shownCondition) };
     res.set('Cache-Control', 'no-store').json(answer);
   });
   router.get('/dashboard/audit-log.jsonl', signedIn, async (req, res) => {

@@ -1,8 +1,9 @@
+import type { ConditionId } from '../../../management/condition-kinds.ts';
 import type { CertificateAuthority, TlsCertificate } from '../../../management/resources/certificate.ts';
 import type { Device } from '../../../management/resources/device.ts';
 import type { ReservedDomain } from '../../../management/resources/reserved-domain.ts';
 import type { TlsEdge } from '../../../management/resources/tls-edge.ts';
-import type { Condition, ConditionId } from '../../conditions/conditions.ts';
+import { type Condition, shownCondition } from '../../conditions/conditions.ts';
 import {
   type CountedElsewhere,
   type LiveGateway,
@@ -54,6 +55,8 @@ export interface DashboardOverview {
   readonly domains: number;
   /** When the last backup was made; null: there is none. */
   readonly lastBackupAt: string | null;
+  /** Whether somebody may be told when something goes wrong. */
+  readonly hasMessageRules: boolean;
   /** Empty when there is one. */
   readonly gateways: readonly LiveGateway[];
   /** What is wrong, the worst first, without what is in `attention` and `gateways`. */
@@ -80,7 +83,11 @@ const FIRST = 10;
 const SOON_MS = 14 * 24 * 60 * 60 * 1000;
 
 /** Those that the overview shows one by one, with links. */
-const SHOWN_APART: readonly string[] = ['domain_certificate', 'gateway_silent'] satisfies ConditionId[];
+const SHOWN_APART: readonly string[] = [
+  'domain_certificate',
+  'gateway_silent',
+  'device_offline',
+] satisfies ConditionId[];
 
 /** What the first view of the dashboard shows, counted in the database: its size does not grow with the gateway's. */
 export async function dashboardOverview(
@@ -94,6 +101,7 @@ export async function dashboardOverview(
     devices: devices.count('TRUE', []),
     domains: reservedDomains.count('TRUE', []),
     lastBackupAt: lastBackup(context.store.database),
+    hasMessageRules: context.store.messageRules.page(null, 1).length > 0,
     gateways,
     conditions: conditionsOfAll(gateways, here, elsewhere),
     attention: { ...certificates(context), ...domains(context), idleEdges: idleEdges(context), ...fleet(context) },
@@ -110,7 +118,7 @@ function conditionsOfAll(
   const isSilent = (address: string) => gateways.some((each) => each.address === address && each.state === 'silent');
   const all = new Map<string, OverviewCondition>();
   const add = (conditions: readonly ReportedCondition[], address: string | undefined) => {
-    for (const condition of conditions.filter(({ id }) => !SHOWN_APART.includes(id))) {
+    for (const condition of conditions.filter(({ id }) => !SHOWN_APART.includes(id)).map(shownCondition)) {
       const key = JSON.stringify(condition);
       const before = all.get(key)?.gateways ?? [];
       all.set(key, { ...condition, gateways: address === undefined ? before : [...before, address] });

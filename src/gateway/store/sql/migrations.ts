@@ -632,6 +632,64 @@ const MIGRATIONS: readonly string[] = [
   -- Read every few seconds with several gateways.
   CREATE INDEX devices_online ON devices (credential_id) WHERE online = 1;
   `,
+  `
+  -- Of a message: the destination that alone gets it.
+  ALTER TABLE activity_events ADD COLUMN only_for TEXT;
+  `,
+  `
+  -- Who is told of which conditions.
+  CREATE TABLE message_rules (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    description TEXT,
+    metadata TEXT,
+    conditions TEXT NOT NULL,
+    sites TEXT NOT NULL,
+    labels TEXT NOT NULL,
+    subjects TEXT NOT NULL,
+    after_minutes INTEGER NOT NULL,
+    destination_ids TEXT NOT NULL,
+    quiet_hours TEXT NOT NULL,
+    quiet_critical INTEGER NOT NULL CHECK (quiet_critical IN (0, 1)),
+    remind_minutes INTEGER NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  -- What was wrong, when, and who was told.
+  CREATE TABLE condition_history (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    condition TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    name TEXT NOT NULL,
+    site TEXT,
+    labels TEXT NOT NULL,
+    network TEXT,
+    severity TEXT NOT NULL,
+    message TEXT NOT NULL,
+    remedy TEXT NOT NULL,
+    began_at TEXT NOT NULL,
+    ended_at TEXT,
+    comes_and_goes INTEGER NOT NULL CHECK (comes_and_goes IN (0, 1)),
+    settled INTEGER NOT NULL CHECK (settled IN (0, 1)),
+    acknowledged_at TEXT,
+    acknowledged_by TEXT,
+    silenced_until TEXT,
+    silenced_by TEXT,
+    told TEXT NOT NULL,
+    withheld TEXT NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX condition_history_unsettled ON condition_history (id) WHERE settled = 0;
+  CREATE INDEX condition_history_by_subject ON condition_history (condition, subject, began_at);
+  CREATE INDEX condition_history_by_time ON condition_history (created_at);
+  CREATE INDEX condition_history_silenced ON condition_history (silenced_until) WHERE silenced_until IS NOT NULL;
+  CREATE TABLE sent_messages (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    destination_id TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    title TEXT NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX sent_messages_by_destination ON sent_messages (destination_id, created_at);
+  `,
 ];
 
 /** Of a database that this program has written. */

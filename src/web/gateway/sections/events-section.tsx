@@ -1,4 +1,5 @@
 import type { EventDestination, EventSubscription, RefusedEvent } from '../../../management/resources/event.ts';
+import { usualRules } from '../../../management/usual-rules.ts';
 import { Badge } from '../../ui/notice.tsx';
 import { confirmed, edited } from '../action-dialogs.tsx';
 import { Ago, Named, optional } from '../cells.tsx';
@@ -12,17 +13,29 @@ import type { Action, ListColumn } from '../section.ts';
 import { api } from '../session.ts';
 
 /** Where a destination sends events, in one line. */
-function placeOf({ target: { webhook, file, syslog } }: EventDestination): string {
+function placeOf({ target }: EventDestination): string {
+  const { webhook, file, syslog } = target;
   if (webhook) return webhook.url;
   if (file) return `${file.name}.jsonl`;
-  return syslog ? `${syslog.transport}://${syslog.host}:${syslog.port}` : 'Cannot be decrypted';
+  if (syslog) return `${syslog.transport}://${syslog.host}:${syslog.port}`;
+  const { email, ntfy, slack, teams, discord, telegram, pagerduty } = target;
+  const told = email ?? ntfy ?? slack ?? teams ?? discord ?? telegram ?? pagerduty;
+  return told?.address ?? 'Cannot be decrypted';
 }
 
 /** What people call a destination. */
-const destinationName = (destination: EventDestination): string => destination.description || placeOf(destination);
+export const destinationName = (destination: EventDestination): string =>
+  destination.description || placeOf(destination);
 
 const KINDS = [
   { value: 'webhook', label: 'Webhook', hint: 'A signed HTTPS request for each event.' },
+  { value: 'email', label: 'Email', hint: 'By your SMTP server.' },
+  { value: 'ntfy', label: 'ntfy', hint: 'A topic at ntfy.sh, or at a server of yours.' },
+  { value: 'slack', label: 'Slack' },
+  { value: 'teams', label: 'Microsoft Teams' },
+  { value: 'discord', label: 'Discord' },
+  { value: 'telegram', label: 'Telegram' },
+  { value: 'pagerduty', label: 'PagerDuty' },
   { value: 'syslog', label: 'Syslog server' },
   { value: 'file', label: 'File', hint: 'On the gateway’s machine, in its data folder.' },
 ] as const;
@@ -36,12 +49,84 @@ function state({ delivery }: EventDestination) {
 }
 
 const isKind =
-  (kind: string) =>
+  (...kinds: string[]) =>
   ({ kind: chosen = KINDS[0].value }: FormValues): boolean =>
-    chosen === kind;
+    kinds.includes(chosen);
 
 const target = { member: 'target' } as const;
+const KEPT = 'Empty when you edit: the present one stays.';
 const DESTINATION_FIELDS: readonly FormField[] = [
+  {
+    ...{ name: 'to', ...target, label: 'To', kind: 'lines', isShown: isKind('email') },
+    hint: 'Email addresses, one on each line.',
+    required: 'Enter at least one email address.',
+  },
+  {
+    ...{ name: 'from', ...target, label: 'From', kind: 'text', isShown: isKind('email') },
+    hint: 'An address that the server accepts as the sender.',
+    required: 'Enter an email address.',
+  },
+  {
+    ...{ name: 'smtp_host', ...target, label: 'SMTP server', kind: 'text', isShown: isKind('email') },
+    required: 'Enter the name or IP address of the server.',
+  },
+  {
+    ...{ name: 'smtp_port', ...target, label: 'SMTP port', kind: 'number', isShown: isKind('email') },
+    bounds: { min: 1, max: 65_535 },
+  },
+  {
+    ...{ name: 'security', ...target, label: 'Encryption', kind: 'choice', isShown: isKind('email') },
+    options: [
+      { value: 'starttls', label: 'STARTTLS', hint: 'Usual at port 587.' },
+      { value: 'tls', label: 'TLS', hint: 'Usual at port 465.' },
+      { value: 'none', label: 'None', hint: 'The password and the messages are readable on the way.' },
+    ],
+  },
+  {
+    ...{ name: 'username', ...target, label: 'User name', kind: 'text', isShown: isKind('email') },
+    hint: 'Optional: empty for no login.',
+  },
+  {
+    ...{ name: 'password', ...target, label: 'Password', kind: 'text', isShown: isKind('email') },
+    hint: KEPT,
+  },
+  {
+    ...{ name: 'smtp_ca', ...target, label: 'CA of the server', kind: 'code', isShown: isKind('email') },
+    hint: 'Optional: the certificate of a private CA in PEM. Empty: the public CAs.',
+  },
+  {
+    ...{ name: 'topic', ...target, label: 'URL of the topic', kind: 'text', isShown: isKind('ntfy') },
+    hint: 'Such as https://ntfy.sh/my-topic. Anyone who knows the name of a topic can read it: choose one that nobody guesses.',
+    required: 'Enter the URL of the topic.',
+  },
+  {
+    ...{ name: 'token', ...target, label: 'Access token', kind: 'text', isShown: isKind('ntfy') },
+    hint: `Optional. ${KEPT}`,
+  },
+  {
+    ...{ name: 'hook', ...target, label: 'Webhook URL', kind: 'text', isShown: isKind('slack', 'teams', 'discord') },
+    hint: `The URL that the program shows for an incoming webhook. ${KEPT}`,
+  },
+  {
+    ...{ name: 'chat_id', ...target, label: 'Chat', kind: 'text', isShown: isKind('telegram') },
+    hint: 'The number of the chat, or @ and the name of a channel.',
+    required: 'Enter the number of the chat.',
+  },
+  {
+    ...{ name: 'bot_token', ...target, label: 'Token of the bot', kind: 'text', isShown: isKind('telegram') },
+    hint: KEPT,
+  },
+  {
+    ...{ name: 'routing_key', ...target, label: 'Integration key', kind: 'text', isShown: isKind('pagerduty') },
+    hint: `Of an integration with the Events API v2. ${KEPT}`,
+  },
+  {
+    ...{ name: 'region', ...target, label: 'Service region', kind: 'choice', isShown: isKind('pagerduty') },
+    options: [
+      { value: 'us', label: 'US' },
+      { value: 'eu', label: 'EU' },
+    ],
+  },
   {
     ...{ name: 'url', ...target, label: 'URL', kind: 'text', isShown: isKind('webhook') },
     hint: 'Such as https://siem.example.com/gateway, on the public internet or in GATEWAY_POLICY_NETWORKS.',
@@ -87,6 +172,7 @@ const DESTINATION_FIELDS: readonly FormField[] = [
 function targetOf({ kind = KINDS[0].value, url = '', file = '', ...syslog }: FormValues) {
   if (kind === 'webhook') return { webhook: { url: url.trim() } };
   if (kind === 'file') return { file: { name: file.trim() } };
+  if (kind !== 'syslog') return { [kind]: messageTarget(kind, syslog) };
   const { host = '', port, transport = 'tls', framing, ca_pem = '' } = syslog;
   return {
     syslog: {
@@ -95,6 +181,22 @@ function targetOf({ kind = KINDS[0].value, url = '', file = '', ...syslog }: For
       ...(ca_pem.trim() !== '' && { ca_pem: ca_pem.trim() }),
     },
   };
+}
+
+/** The target of one of the kinds that people read. Secrets that are empty stay as they are. */
+function messageTarget(kind: string, values: FormValues): object {
+  const text = (name: string) => values[name]?.trim() ?? '';
+  const given = (member: string, name = member) => (text(name) === '' ? {} : { [member]: text(name) });
+  if (kind === 'email')
+    return {
+      ...{ to: textLines(values.to), from: text('from'), host: text('smtp_host'), port: Number(text('smtp_port')) },
+      ...{ security: text('security') || 'starttls' },
+      ...{ ...given('username'), ...given('password'), ...given('ca_pem', 'smtp_ca') },
+    };
+  if (kind === 'ntfy') return { url: text('topic'), ...given('token') };
+  if (kind === 'telegram') return { chat_id: text('chat_id'), ...given('bot_token') };
+  if (kind === 'pagerduty') return { region: text('region') || 'us', ...given('routing_key') };
+  return given('url', 'hook');
 }
 
 /** Where events are sent. */
@@ -112,12 +214,12 @@ export const eventDestinationsSection = resource<EventDestination>(RESOURCES.eve
   searchTexts: (each) => [each.id, placeOf(each), kindOf(each)?.label, each.description, each.metadata],
   empty: {
     title: 'No event destinations yet',
-    text: 'The gateway sends events, such as changes, sign-ins and denied requests, to webhooks, syslog servers and files.',
+    text: 'The gateway sends messages and events, such as changes, sign-ins and denied requests, by email, to chat programs, webhooks, syslog servers and files.',
   },
   create: {
     label: 'Create event destination',
     fields: [{ name: 'kind', label: 'Kind', kind: 'choice', options: KINDS }, ...DESTINATION_FIELDS],
-    values: { port: '6514' },
+    values: { port: '6514', smtp_port: '587' },
     body: (values) => ({ target: targetOf(values) }),
     once: ({ target }) => signingSecretIn(target as EventDestination['target']),
   },
@@ -125,8 +227,12 @@ export const eventDestinationsSection = resource<EventDestination>(RESOURCES.eve
     label: 'Edit event destination',
     fields: DESTINATION_FIELDS,
     values: (each) => {
-      const { webhook, file, syslog } = each.target;
+      const { webhook, file, syslog, email, ntfy, telegram, pagerduty } = each.target;
       return {
+        ...{ to: email?.to.join('\n') ?? '', from: email?.from ?? '', smtp_host: email?.host ?? '' },
+        ...{ smtp_port: String(email?.port ?? ''), security: email?.security ?? '', username: email?.username ?? '' },
+        ...{ smtp_ca: email?.ca_pem ?? '', topic: ntfy?.url ?? '', chat_id: telegram?.chat_id ?? '' },
+        region: pagerduty?.region ?? '',
         ...{ kind: kindOf(each)?.value ?? '', url: webhook?.url ?? '', file: file?.name ?? '' },
         ...{ host: syslog?.host ?? '', port: String(syslog?.port ?? ''), transport: syslog?.transport ?? '' },
         ...{ framing: syslog?.framing ?? '', ca_pem: syslog?.ca_pem ?? '' },
@@ -181,6 +287,8 @@ export const eventDestinationsSection = resource<EventDestination>(RESOURCES.eve
     submit: 'Delete event destination',
   }),
   actions: (each, { edit, remove }) => [
+    testMessage(each),
+    usual(each),
     ...edit,
     ...(each.target.webhook ? [newSecret(each)] : []),
     ...(each.delivery?.refused ? decisions(each, null) : []),
@@ -219,6 +327,35 @@ function decisions({ id }: EventDestination, event: RefusedEvent | null): Action
       run: decide('let_go'),
     }),
   ];
+}
+
+/** Makes the rules that suit most gateways. */
+function usual({ id }: EventDestination): Action {
+  return confirmed({
+    name: 'usual-rules',
+    label: 'Add the usual rules',
+    title: 'Send messages here when something goes wrong?',
+    effects: usualRules(id).map(({ description, after_minutes }) => `${description}: after ${after_minutes} min.`),
+    submit: 'Add the usual rules',
+    isDestructive: false,
+    run: async () => {
+      for (const rule of usualRules(id)) await api('POST', '/message_rules', rule);
+    },
+  });
+}
+
+/** Sends a test message, and shows what the destination answered. */
+function testMessage({ id }: EventDestination): Action {
+  const form: ItemForm = {
+    label: 'Send a test message',
+    fields: [],
+    body: () => ({}),
+    once: ({ accepted, answer }) => ({
+      outcome: accepted ? 'The test message was accepted' : 'The test message was not accepted',
+      text: String(answer),
+    }),
+  };
+  return edited({ name: 'test', label: 'Test', method: 'POST', path: `/event_destinations/${id}/test`, form });
 }
 
 /** The signing secret of a webhook that the gateway has made; null without one. */
@@ -273,6 +410,19 @@ const SUBSCRIPTION_COLUMNS: readonly ListColumn<EventSubscription>[] = [
   CREATED,
 ];
 
+/** A choice of destinations. */
+export const DESTINATIONS_FIELD: FormField = {
+  name: 'destinations',
+  member: 'destination_ids',
+  label: 'Sent to',
+  kind: 'some-of',
+  load: () =>
+    loadOptions<EventDestination>({
+      ...{ path: '/event_destinations', listKey: 'event_destinations' },
+      nameOf: destinationName,
+    }),
+};
+
 const SUBSCRIPTION_FIELDS: readonly FormField[] = [
   {
     name: 'sources',
@@ -281,17 +431,7 @@ const SUBSCRIPTION_FIELDS: readonly FormField[] = [
     kind: 'lines',
     required: 'Enter at least one type, or * for all.',
   },
-  {
-    name: 'destinations',
-    member: 'destination_ids',
-    label: 'Sent to',
-    kind: 'some-of',
-    load: () =>
-      loadOptions<EventDestination>({
-        ...{ path: '/event_destinations', listKey: 'event_destinations' },
-        nameOf: destinationName,
-      }),
-  },
+  DESTINATIONS_FIELD,
   ...ANNOTATIONS,
 ];
 
