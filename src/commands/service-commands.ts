@@ -46,7 +46,7 @@ export async function uninstall(options: ServiceOptions): Promise<void> {
   await reporting(options, async (tell) => {
     if (options.purge && !options.gateway) await leaveWithService(thisHost(), tell);
     // First: an update under way would start the agent again.
-    if (!options.gateway) await removeUpdateUnits(options.purge === true, thisHost());
+    if (!options.gateway) await removeUpdateUnits(thisProgram(), options.purge === true, thisHost());
     await uninstallService(chosen(options), options.purge === true, thisHost(), tell);
   });
 }

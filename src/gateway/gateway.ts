@@ -354,6 +354,11 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   // What a copy of the database has sent, it would forget.
   if (database.unwritable === null && cluster === null) onStop(startDelivery());
   else if (database.unwritable === null) cluster?.primary.whileSelf(startDelivery);
+  // Gateways inside agents have none.
+  const historyCode = (options.historyDays ?? 0) > 0 ? await import('./history/start-history.ts') : null;
+  const others = cluster && relays && shared && { ask: shared.postgres.ask, relays, cluster };
+  const history =
+    (await historyCode?.startHistory(context, { folder, node: nodeAddress ?? '', sessions, others })) ?? null;
   await startDailyBackups(context, folder);
   onStop(keepSmall(database));
   const sightings = new DeviceSightings(store, log, cluster && ((id) => cluster.hasSession(id)));
@@ -378,12 +383,16 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     });
   };
   const metricsHere = lazyMetrics({ store, live: here, counters, conditions });
-  relays?.on('asked', (question, answer) => {
+  relays?.on('asked', (question, answer, details) => {
     const report = async (): Promise<GatewayReport> => {
       const counted = countedBy(counters.totals, [...here.endpoints(), ...cloudEndpoints.views()]);
       return { ...counted, ...(await conditionsSoon(conditions())) };
     };
-    answer(question === 'metrics' ? metricsHere() : report().then((counted) => JSON.stringify(counted)));
+    if (question === 'history')
+      answer(
+        historyCode?.historyAnswer(history, details) ?? Promise.reject(new Error('this gateway keeps no history')),
+      );
+    else answer(question === 'metrics' ? metricsHere() : report().then((counted) => JSON.stringify(counted)));
   });
   const place: GatewayPlace = {
     ...joinOrigin(options.apiUrl ?? null, baseDomain, httpsPort),
@@ -402,7 +411,18 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     const app = createManagementApi(
       {
         ...context,
-        ...{ ipPolicies, policyKnowledge, people, live, conditions, sightings, place, cloudEndpoints, signInCodes },
+        ...{
+          ipPolicies,
+          policyKnowledge,
+          people,
+          live,
+          history,
+          conditions,
+          sightings,
+          place,
+          cloudEndpoints,
+          signInCodes,
+        },
         tcpPorts,
         dnsServers: options.acme?.resolvers ?? null,
         wakeCertificateRenewal: wake,

@@ -12,7 +12,8 @@ import { AGENT_SERVICE, installedUnit, stateFolderOf } from '../service/service.
 import type { ProgramPaths } from '../service/unit.ts';
 import { AgentService, thisMoment } from './agent-service.ts';
 import { DataCopy } from './data-copy.ts';
-import { type InstalledProgram, installationAt, type Place, placeOf } from './installed-program.ts';
+import { installationAt } from './installations.ts';
+import { type InstalledProgram, type Place, placeOf } from './installed-program.ts';
 import { type Channel, fileFor, KeySet, openRelease, type Release, ReleaseRejected } from './release.ts';
 import { newestKeys, requireNewest, whySettled, withRelease } from './release-choice.ts';
 import { download, openSource, type ReleaseSource, readManifest } from './release-source.ts';
@@ -48,6 +49,8 @@ const ARCHIVES = join(UPDATE_FOLDER, 'packages');
 const DOWNLOADS = join(UPDATE_FOLDER, 'download');
 /** Of the size of the file: itself, what it contains, and room for the log. */
 const SPACE_FACTOR = 5;
+/** What npm fetches besides, in bytes: packages with native code. */
+const NPM_SPACE = 60e6;
 
 /** Updates the agent of this machine. */
 export class Updater {
@@ -110,6 +113,8 @@ export class Updater {
       const file = fileFor(release, place.kind, process.arch);
       await mkdir(DOWNLOADS, { recursive: true, mode: 0o700 });
       await this.#requireSpace(file.size);
+      // The agent's user reads the program.
+      process.umask(0o022);
       const archive = join(DOWNLOADS, file.name);
       await removeOthers(DOWNLOADS, file.name);
       tell(`fetching version ${release.version} (${(file.size / 1e6).toFixed(1)} MB) from ${source.shown}`);
@@ -176,11 +181,13 @@ export class Updater {
   }
 
   async #requireSpace(size: number): Promise<void> {
-    for (const folder of [UPDATE_FOLDER, this.#installation.place.folder]) {
+    const { kind, folder: program } = this.#installation.place;
+    const bytes = size * SPACE_FACTOR + (kind === 'npm' ? NPM_SPACE : 0);
+    for (const folder of [UPDATE_FOLDER, program]) {
       const { bavail, bsize } = await statfs(folder);
-      if (bavail * bsize >= size * SPACE_FACTOR) continue;
+      if (bavail * bsize >= bytes) continue;
       throw new OperatorError(
-        `disk too full for an update: ${folder} needs ${Math.ceil((size * SPACE_FACTOR) / 1e6)} MB; free some space (df -h shows the usage)`,
+        `disk too full for an update: ${folder} needs ${Math.ceil(bytes / 1e6)} MB; free some space (df -h shows the usage)`,
       );
     }
   }

@@ -8,6 +8,9 @@ import { firstOf, type Missing, NO_LINUX, NO_ROOT, programMissing } from '../../
 const run = promisify(execFile);
 const CACHE = 'node_modules/.cache/debian-roots';
 
+/** What a Debian needs to boot, and to be a device of a test. */
+export const MACHINE_PACKAGES = ['systemd', 'systemd-sysv', 'dbus', 'curl', 'ca-certificates', 'iproute2', 'procps'];
+
 export const NO_DEBIAN_ROOT: Missing = firstOf(
   NO_LINUX,
   NO_ROOT,

@@ -1,12 +1,13 @@
 import { RpcError } from '../../../agent-protocol/rpc.ts';
 import { ApiError } from '../../../lib/errors.ts';
 import { isWithin } from '../../../lib/network/port-range.ts';
+import type { OPERATIONS } from '../../../management/operations.ts';
 import { botUsers } from '../../../management/resources/bot-user.ts';
-import { type Endpoint, endpoints } from '../../../management/resources/endpoint.ts';
+import { type Endpoint, type EndpointFilters, endpoints } from '../../../management/resources/endpoint.ts';
 import { reservedDomains } from '../../../management/resources/reserved-domain.ts';
 import { tlsEdges } from '../../../management/resources/tls-edge.ts';
 import { tunnelSessions, tunnels } from '../../../management/resources/tunnel.ts';
-import { isGatewayName, isUnderBaseDomain } from '../../endpoints/domain-names.ts';
+import { isGatewayName, isUnderBaseDomain, searchForms } from '../../endpoints/domain-names.ts';
 import { addressOfUrl, type CloudAddress, placeOf } from '../../endpoints/endpoint-address.ts';
 import type { LiveEndpoint } from '../../endpoints/live-view.ts';
 import type { EndpointProtocol } from '../../endpoints/online-endpoint.ts';
@@ -14,20 +15,22 @@ import type { AuditRow } from '../../store/audit-log.ts';
 import { addressColumns, type CloudEndpointRow } from '../../store/cloud-endpoints.ts';
 import { changed } from '../../store/sql/table.ts';
 import type { ApiContext } from '../api-context.ts';
-import { type Actions, type ApiCaller, found } from '../operation-router.ts';
+import { type ActionsOf, type ApiCaller, found } from '../operation-router.ts';
 import { badRequest, refuse } from '../request.ts';
+import { historyActions } from './history-actions.ts';
 import { deviceWith, liveActions } from './online-actions.ts';
 import { checkPolicyText } from './policy-check.ts';
 import { freeTcpPort, tcpAddressAt } from './tcp-address-actions.ts';
 
 /** Reads what is online; creates, changes and deletes cloud endpoints. */
-export function endpointActions(context: ApiContext): { endpoints: Actions<typeof endpoints> } {
+export function endpointActions(context: ApiContext): { endpoints: ActionsOf<typeof OPERATIONS.endpoints> } {
   const { store, live } = context;
   const { database, cloudEndpoints: rows } = store;
   const reads = liveActions(
     endpoints,
     () => live.endpoints(),
     (endpoint) => showEndpoint(context, endpoint),
+    (endpoint, filters: EndpointFilters) => isWanted(context, endpoint, filters),
   );
   const stored = (id: string): CloudEndpointRow => {
     const row = rows.get(id);
@@ -39,6 +42,7 @@ export function endpointActions(context: ApiContext): { endpoints: Actions<typeo
   return {
     endpoints: {
       ...reads,
+      getHistory: historyActions(context).ofEndpoint,
       async create({ type: _, url, bindings = [], ...sent }, caller) {
         const address = readUrl(context, url, bindings);
         const warnings = await checkPolicy(context, sent.traffic_policy, address);
@@ -254,4 +258,14 @@ export function showEndpoint(context: ApiContext, endpoint: LiveEndpoint): Endpo
     ...(endpoint.access && { access: [...endpoint.access] }),
     ...(endpoint.admission && { people: endpoint.admission }),
   };
+}
+
+function isWanted(context: ApiContext, endpoint: LiveEndpoint, { search, protocol, type }: EndpointFilters): boolean {
+  if (protocol !== undefined && endpoint.proto !== protocol) return false;
+  if (type !== undefined && endpoint.type !== type) return false;
+  if (!search) return true;
+  const { id, url, name, description, metadata, credentialId } = endpoint;
+  const forms = searchForms(search);
+  const isFound = (text: string) => forms.some((form) => text.toLowerCase().includes(form));
+  return [id, url, name, description, metadata].some(isFound) || isFound(deviceWith(context, credentialId)?.name ?? '');
 }
