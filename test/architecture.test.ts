@@ -11,7 +11,7 @@ const ARROWS: Record<string, string[]> = {
   commands: ['agent/*', 'gateway/*', 'management', 'doctor/*', 'doctor', 'service', 'update', 'settings', '.'],
   'doctor/gateway': ['doctor', 'gateway/endpoints', 'gateway/offline', 'management', 'service', 'settings'],
   doctor: ['agent/*', 'management', 'traffic-policy', 'service', 'settings', '.'],
-  update: ['agent', 'agent/offline', 'service', 'settings', '.'],
+  update: ['agent', 'agent/join', 'agent/offline', 'gateway/offline', 'management', 'service', 'settings', '.'],
   service: ['settings'],
   agent: ['agent/*', 'traffic-policy', 'settings', '.'],
   'agent/api': [
@@ -47,6 +47,7 @@ const ARROWS: Record<string, string[]> = {
     'gateway/endpoints',
     'gateway/events',
     'gateway/metrics',
+    'gateway/releases',
     'gateway/share-links',
     'gateway/sign-in',
     'gateway/store',
@@ -56,7 +57,7 @@ const ARROWS: Record<string, string[]> = {
     '.',
     'gateway/context',
   ],
-  'gateway/conditions': ['gateway/endpoints', 'gateway/metrics', 'gateway/store'],
+  'gateway/conditions': ['gateway/endpoints', 'gateway/metrics', 'gateway/releases', 'gateway/store'],
   'gateway/devices': ['gateway/certificates', 'gateway/endpoints', 'gateway/store', 'management', 'gateway/context'],
   'gateway/access': [
     'gateway/context',
@@ -133,6 +134,7 @@ const ARROWS: Record<string, string[]> = {
   'gateway/certificates': ['gateway/store', 'gateway/endpoints', 'management', 'settings', '.', 'gateway/context'],
   'gateway/events': ['gateway/endpoints', 'gateway/store', 'traffic-policy', 'gateway/context'],
   'gateway/sign-in': ['gateway/endpoints', 'gateway/store', 'traffic-policy', '.', 'gateway/context', 'gateway/events'],
+  'gateway/releases': ['gateway/context', 'gateway/endpoints', 'gateway/store', 'management', 'update'],
   'gateway/share-links': ['gateway/endpoints', 'gateway/sign-in', 'gateway/store', 'management', 'traffic-policy'],
   'gateway/backup': ['gateway/certificates', 'gateway/store', 'settings', '.'],
   'gateway/offline': [
@@ -142,6 +144,7 @@ const ARROWS: Record<string, string[]> = {
     `${EDGE}/relays`,
     'gateway/endpoints',
     'gateway/store',
+    'management',
     'settings',
   ],
   'gateway/store': ['gateway/endpoints', 'management', '.'],

@@ -74,6 +74,7 @@ import { PolicyWatch } from './events/policy-watch.ts';
 import { finishClients } from './finish-clients.ts';
 import { EdgeCounters } from './metrics/edge-counters.ts';
 import { watchProcess } from './metrics/process-watch.ts';
+import { FleetUpdates } from './releases/fleet-updates.ts';
 import { EndpointBinder } from './sessions/endpoint-binder.ts';
 import { LiveAgents } from './sessions/live-agents.ts';
 import { SessionServer } from './sessions/session-server.ts';
@@ -367,6 +368,8 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     ...edgeEndpoints(edgeIndex.served()),
     ...cloudEndpoints.views(),
   ]);
+  const fleetUpdates = new FleetUpdates({ ...context, live }, () => cluster?.primary.isSelf ?? true);
+  onStop(() => fleetUpdates.stop());
   const conditions = async (): Promise<readonly Condition[]> => {
     const { presentConditions } = await import('./conditions/conditions.ts');
     return presentConditions({
@@ -403,6 +406,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
       {
         ...context,
         ...{ ipPolicies, policyKnowledge, people, live, conditions, sightings, place, cloudEndpoints, signInCodes },
+        ...{ fleetUpdates, dataDir },
         tcpPorts,
         dnsServers: options.acme?.resolvers ?? null,
         wakeCertificateRenewal: wake,

@@ -4,7 +4,7 @@ import { basename, dirname, join, relative } from 'node:path';
 import { z } from 'zod';
 import { messageOf, OperatorError } from '../lib/errors.ts';
 import type { Host } from '../service/host.ts';
-import { GATEWAY_SERVICE, packagedUnitOf, unitFileOf } from '../service/service.ts';
+import { GATEWAY_SERVICE, packagedUnitOf } from '../service/service.ts';
 import type { ProgramPaths } from '../service/unit.ts';
 import { KINDS, type Kind } from './release.ts';
 import { replaceLink, type UpdateFiles } from './update-files.ts';
@@ -187,9 +187,8 @@ export class PackageInstallation implements InstalledProgram {
 
   async obstacle(): Promise<string | null> {
     const isNpm = this.place.kind === 'npm';
-    // It would lose the files that it loads later.
-    if ([unitFileOf(GATEWAY_SERVICE), packagedUnitOf(`${GATEWAY_SERVICE.name}.service`)].some(existsSync)) {
-      return `the gateway on this machine runs the same program: update both with ${isNpm ? 'npm' : 'apt'}, and restart them`;
+    if (!isNpm && existsSync(packagedUnitOf(`${GATEWAY_SERVICE.name}.service`))) {
+      return `the package ${GATEWAY_SERVICE.name} needs the same version: update both with apt, which restarts them`;
     }
     const before = this.#archive(await this.installed());
     if (isNpm || existsSync(before)) return null;

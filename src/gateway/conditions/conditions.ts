@@ -4,6 +4,8 @@ import type { RecentCounts } from '../../lib/time/recent-failures.ts';
 import type { LiveView, ReportedCondition } from '../endpoints/live-view.ts';
 import type { LabeledUpstream, Labels, OnlineEndpoint } from '../endpoints/online-endpoint.ts';
 import type { EdgeCounters } from '../metrics/edge-counters.ts';
+import { type MirroredRelease, mirroredReleases, missingFiles } from '../releases/release-mirror.ts';
+import { stoppedVersions } from '../store/agent-updates.ts';
 import type { TroubledName } from '../store/domains.ts';
 import { lastBackup } from '../store/last-backup.ts';
 import { lostCommits } from '../store/lost-commits.ts';
@@ -54,6 +56,8 @@ const BACKUP_MS = 26 * 3_600_000;
 /** A certificate that is still in use so long before its end was not renewed: they are after two thirds of their lifetime. */
 const SOON_MS = 14 * DAY_MS;
 const SOON_SHARE = 1 / 6;
+/** An operator has so long to have a manifest of a release renewed. */
+const RELEASE_SOON_MS = 5 * DAY_MS;
 /** With fewer, a share says nothing. */
 const MIN_RESPONSES = 10;
 const MIN_ERRORS = 3;
@@ -74,6 +78,8 @@ const KINDS = {
   upstream: { severity: 'warning', probe: upstreamProblem },
   domain_certificate: { severity: 'warning', probe: ({ store }) => certificateProblem(store, store.reservedDomains) },
   gateway_silent: { severity: 'warning', probe: silentProblem },
+  update_stopped: { severity: 'warning', probe: stoppedProblem },
+  release: { severity: 'warning', probe: releaseProblem },
   event_destination: { severity: 'warning', probe: destinationProblem },
   events_lost: { severity: 'warning', probe: lostProblem },
   backup: { severity: 'warning', probe: backupProblem },
@@ -222,6 +228,39 @@ function silentProblem({ live }: ConditionSources): Problem | null {
     remedy: 'check that they run and reach the shared database; device-agent gateway nodes remove forgets a lost one',
   };
 }
+
+function stoppedProblem({ store: { database } }: ConditionSources): Problem | null {
+  const [first, ...more] = stoppedVersions(database).filter(({ isDecided }) => !isDecided);
+  if (first === undefined) return null;
+  const others = more.length > 0 ? `; so are ${listed(more.map(({ version }) => version))}` : '';
+  return {
+    message: `automatic updates of devices to version ${first.version} are stopped: ${first.reason}${others}`,
+    remedy: `look at one of the devices (journalctl -u device-agent-update); then device-agent gateway releases resume ${first.version}, or stop ${first.version} for good`,
+  };
+}
+
+function releaseProblem({ store, dataDir }: ConditionSources): Problem | null {
+  const releases = mirroredReleases(dataDir);
+  const incomplete = releases.find((release) => missingFiles(release).length > 0);
+  if (incomplete !== undefined) {
+    const [file] = missingFiles(incomplete);
+    return {
+      message: `devices cannot update to version ${incomplete.release.version}: ${file} is missing here`,
+      remedy: addAgain(incomplete),
+    };
+  }
+  const until = Date.parse(store.now()) + RELEASE_SOON_MS;
+  const [newest] = releases;
+  if (newest === undefined || Date.parse(newest.release.expires) > until) return null;
+  const { version, expires } = newest.release;
+  return {
+    message: `devices do not take version ${version} as the newest one after ${expires}`,
+    remedy: addAgain(newest),
+  };
+}
+
+const addAgain = ({ release: { version } }: MirroredRelease): string =>
+  `run device-agent gateway releases add --to ${version}, or add a newer one; or device-agent gateway releases remove ${version}`;
 
 function destinationProblem({ store }: ConditionSources): Problem | null {
   const failing = store.eventDeliveries.where('failing_since IS NOT NULL ORDER BY failing_since', []);

@@ -17,6 +17,7 @@ import { issueApiKey } from '../store/tokens.ts';
 
 export { expectGateway, type StoreLocation } from '../store/open-gateway-store.ts';
 export type { Row, Store } from '../store/store.ts';
+export { askGatewayHere } from './running-gateway.ts';
 
 /**
  * Opens the store of a gateway that was started before, running or not, for a command that may change it.

@@ -632,6 +632,18 @@ const MIGRATIONS: readonly string[] = [
   -- Read every few seconds with several gateways.
   CREATE INDEX devices_online ON devices (credential_id) WHERE online = 1;
   `,
+  `
+  -- The last update of each agent's program, by its authtoken.
+  CREATE TABLE agent_updates (
+    id TEXT PRIMARY KEY NOT NULL REFERENCES credentials ON DELETE CASCADE,
+    created_at TEXT NOT NULL,
+    version TEXT NOT NULL,
+    -- Null: nothing was heard of it yet.
+    result TEXT CHECK (result IN ('confirmed', 'returned')),
+    reason TEXT
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX agent_updates_by_version ON agent_updates (version);
+  `,
 ];
 
 /** Of a database that this program has written. */
