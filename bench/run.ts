@@ -1,5 +1,5 @@
 /**
- * `npm run bench [-- traffic|policy|inspection|sessions|device|management|pages|cluster|catch-up|far|soak|wan|wan-100…]`: prints the project's figures. Compare
+ * `npm run bench [-- traffic|policy|inspection|sessions|device|management|pages|history|cluster|catch-up|far|soak|wan|wan-100…]`: prints the project's figures. Compare
  * only ratios within one run.
  */
 import { cpus } from 'node:os';
@@ -7,6 +7,7 @@ import { benchCatchUp } from './catch-up.ts';
 import { benchCluster } from './cluster.ts';
 import { benchDevice } from './device.ts';
 import { benchFar } from './far.ts';
+import { benchHistory } from './history.ts';
 import { benchInspection } from './inspection.ts';
 import { benchManagement } from './management.ts';
 import { benchPages } from './pages.ts';
@@ -25,6 +26,7 @@ const BENCHES: Record<string, () => Promise<void>> = {
   device: benchDevice,
   management: benchManagement,
   pages: benchPages,
+  history: benchHistory,
   cluster: benchCluster,
   'catch-up': benchCatchUp,
   far: benchFar,
@@ -36,7 +38,7 @@ const BENCHES: Record<string, () => Promise<void>> = {
   ...Object.fromEntries(wan),
 };
 /** Take minutes or root, and only run on request. */
-const LONG = ['cluster', 'catch-up', 'far', 'soak', 'wan', ...Object.keys(WAN_PROFILES)];
+const LONG = ['history', 'cluster', 'catch-up', 'far', 'soak', 'wan', ...Object.keys(WAN_PROFILES)];
 
 const wanted = process.argv.slice(2);
 for (const name of wanted) {

@@ -1,5 +1,12 @@
 /** What an operator can do about a log message. Messages without an entry need nothing. */
 export const REMEDIES: Readonly<Record<string, string>> = {
+  'history of the device not written': 'check the disk',
+  'history of the device cannot be read': 'check the disk',
+  'history cannot be read: file set aside, a new one begins': 'check the disk',
+  'history not kept: its file cannot be used': 'do what `reason` says, then restart the gateway',
+  'history not written': 'check the disk; what was counted meanwhile is written later',
+  'history not written to the shared database': 'check PostgreSQL; it is written later',
+  'history of silent gateways cannot be read': 'check PostgreSQL',
   'API cannot accept connections': 'check the limit of open files, then restart',
   'API and its token cross the network unencrypted; use AGENT_DOMAIN for remote access':
     'remove AGENT_HOST unless the network is trusted',

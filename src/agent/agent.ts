@@ -26,6 +26,7 @@ import type { SessionStatus } from './connectors/connector.ts';
 import type { AgentCommand } from './connectors/gateway-link.ts';
 import type { AgentContext } from './context/agent-context.ts';
 import { createConnector } from './gateway-uplink.ts';
+import { DeviceHistory } from './history/device-history.ts';
 import { OwnEndpoint } from './own-endpoint.ts';
 import { openPageSessions } from './page-sessions.ts';
 import { ShareLinks } from './share-links.ts';
@@ -222,6 +223,15 @@ async function launch(context: AgentContext, extras: AgentExtras): Promise<Omit<
   onStop(() => tunnels.stop());
   monitor.start();
   onStop(() => monitor.stop());
+  const history = new DeviceHistory(context, {
+    ...{ file: join(dataDir, 'history.jsonl'), dataDir, isOnline: () => connector.isOnline },
+    tunnels: () =>
+      tunnels.list().map((view) => ({
+        ...{ id: view.tunnel.id, state: view.status.state, traffic: tunnels.reports.traffic(view) },
+      })),
+  });
+  await history.start();
+  onStop(() => history.stop());
 
   // The API, before the connector: it says how the start goes on. On this device, and behind the agent's own endpoint.
   const sessions = await openPageSessions(dataDir, token, log);
@@ -248,7 +258,15 @@ async function launch(context: AgentContext, extras: AgentExtras): Promise<Omit<
     });
     return loading;
   };
-  const app: AppOptions = { ...health, page, inspection, shareLinks: new ShareLinks(uplink.apiAccess), metrics, log };
+  const app: AppOptions = {
+    ...health,
+    history,
+    page,
+    inspection,
+    shareLinks: new ShareLinks(uplink.apiAccess),
+    metrics,
+    log,
+  };
   const servers: RunningServer[] = [];
   // Closed concurrently, so that both share one grace time.
   onStop(() => {

@@ -1,5 +1,6 @@
-import { type Command, InvalidArgumentError } from 'commander';
+import { type Command, InvalidArgumentError, Option } from 'commander';
 import { closest } from '../lib/closest.ts';
+import { OperatorError } from '../lib/errors.ts';
 import type { Variable } from '../settings/variable-kinds.ts';
 
 /** Adds the command that runs without a name. Commander would pass it a misspelt command as an argument. */
@@ -42,6 +43,15 @@ export function parsedOption<T>({ parse, allowed }: Variable<T>, text: string): 
 /** Milliseconds of the units of durations. */
 export const UNITS: Readonly<Record<string, number>> = { m: 60_000, h: 3_600_000, d: 86_400_000 };
 
+/** The options of commands that draw a history. */
+export function historyOptions(command: Command): Command {
+  return command
+    .option('--since <time>', 'A duration such as 24h or 30d, or a time such as 2026-11-26 (default: 24h)')
+    .option('--until <time>', 'The same (default: now)')
+    .addOption(new Option('--step <length>', 'The length of each point').choices(['minute', 'hour', 'day']))
+    .option('--json', 'Print JSON');
+}
+
 /** Parses a number from 1 to a million. */
 export function countOption(text: string): number {
   const value = Number(text);
@@ -49,6 +59,20 @@ export function countOption(text: string): number {
     throw new InvalidArgumentError('Must be a number from 1 to 1000000.');
   }
   return value;
+}
+
+/** The time that an option means: itself, or so long ago. @throws {OperatorError} exit code 2 for anything else */
+export function timeOf(option: 'since' | 'until', text: string | undefined): string | undefined {
+  if (text === undefined) return undefined;
+  const [, count, unit = ''] = /^(\d{1,6})([mhd])$/.exec(text) ?? [];
+  const at = count === undefined ? Date.parse(text) : Date.now() - Number(count) * (UNITS[unit] ?? 0);
+  if (Number.isNaN(at)) {
+    throw new OperatorError(
+      `--${option}: "${text}" is neither a duration such as 24h nor a time such as 2026-11-26`,
+      2,
+    );
+  }
+  return new Date(at).toISOString();
 }
 
 /** @returns the milliseconds of minutes, hours or days, such as 30m, 12h or 7d */

@@ -61,6 +61,12 @@ export function buildProgram(): Command {
     .description('Show the agent’s session, addresses, tunnels and problems; exit code 0: everything works, 1: not')
     .option('--json', 'Print the status as JSON')
     .action(async (options) => (await import('./status.ts')).status(options));
+  command
+    .command('history')
+    .description('Draw what has happened to a tunnel, or how the device was, in the last 24 hours')
+    .argument('[tunnel]', 'first label, hostname or URL of the tunnel (default: the device itself)')
+    .option('--json', 'Print JSON')
+    .action(async (tunnel, options) => (await import('./history.ts')).deviceHistory(tunnel, options));
   addShortCommands(command);
   addTunnelsCommand(command);
   addShareCommands(command);

@@ -355,6 +355,11 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   // What a copy of the database has sent, it would forget.
   if (database.unwritable === null && cluster === null) onStop(startDelivery());
   else if (database.unwritable === null) cluster?.primary.whileSelf(startDelivery);
+  // Gateways inside agents have none.
+  const historyCode = (options.historyDays ?? 0) > 0 ? await import('./history/start-history.ts') : null;
+  const others = cluster && relays && shared && { ask: shared.postgres.ask, relays, cluster };
+  const history =
+    (await historyCode?.startHistory(context, { folder, node: nodeAddress ?? '', sessions, others })) ?? null;
   await startDailyBackups(context, folder);
   onStop(keepSmall(database));
   const sightings = new DeviceSightings(store, log, cluster && ((id) => cluster.hasSession(id)));
@@ -381,12 +386,16 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     });
   };
   const metricsHere = lazyMetrics({ store, live: here, counters, conditions });
-  relays?.on('asked', (question, answer) => {
+  relays?.on('asked', (question, answer, details) => {
     const report = async (): Promise<GatewayReport> => {
       const counted = countedBy(counters.totals, [...here.endpoints(), ...cloudEndpoints.views()]);
       return { ...counted, ...(await conditionsSoon(conditions())) };
     };
-    answer(question === 'metrics' ? metricsHere() : report().then((counted) => JSON.stringify(counted)));
+    if (question === 'history')
+      answer(
+        historyCode?.historyAnswer(history, details) ?? Promise.reject(new Error('this gateway keeps no history')),
+      );
+    else answer(question === 'metrics' ? metricsHere() : report().then((counted) => JSON.stringify(counted)));
   });
   const place: GatewayPlace = {
     ...joinOrigin(options.apiUrl ?? null, baseDomain, httpsPort),
@@ -405,8 +414,20 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     const app = createManagementApi(
       {
         ...context,
-        ...{ ipPolicies, policyKnowledge, people, live, conditions, sightings, place, cloudEndpoints, signInCodes },
-        ...{ fleetUpdates, dataDir },
+        ...{
+          ipPolicies,
+          policyKnowledge,
+          people,
+          live,
+          history,
+          conditions,
+          sightings,
+          place,
+          cloudEndpoints,
+          signInCodes,
+          fleetUpdates,
+          dataDir,
+        },
         tcpPorts,
         dnsServers: options.acme?.resolvers ?? null,
         wakeCertificateRenewal: wake,

@@ -31,7 +31,7 @@ type Kind<O> =
         ? [DeletableCollection<AnswerOf<O['get']>>, 'delete' | 'get' | 'list']
         : O extends Has<'get' | 'list'>
           ? [ReadableCollection<AnswerOf<O['get']>, FilterOf<O['list']>>, 'get' | 'list']
-          : never;
+          : [unknown, never];
 
 /** Arguments for the placeholders of a path. */
 type Ids<O> = O extends { path: `${string}{id}${infer Below}` }
@@ -41,15 +41,17 @@ type Ids<O> = O extends { path: `${string}{id}${infer Below}` }
   : [];
 
 /** A body can be left out where an empty one does something, except where it says what a resource is like. */
-type Sent<Name, O> = O extends { body: null } | { takes: null }
-  ? []
-  : O extends { takes: infer Member extends keyof BodyOf<O> }
-    ? [member: Exclude<BodyOf<O>[Member], undefined>]
-    : Name extends 'create' | 'update'
-      ? [body: BodyOf<O>]
-      : Record<never, never> extends BodyOf<O>
-        ? [body?: BodyOf<O>]
-        : [body: BodyOf<O>];
+type Sent<Name, O> = O extends { query: infer Query extends z.ZodObject }
+  ? [query?: z.input<Query>]
+  : O extends { body: null } | { takes: null }
+    ? []
+    : O extends { takes: infer Member extends keyof BodyOf<O> }
+      ? [member: Exclude<BodyOf<O>[Member], undefined>]
+      : Name extends 'create' | 'update'
+        ? [body: BodyOf<O>]
+        : Record<never, never> extends BodyOf<O>
+          ? [body?: BodyOf<O>]
+          : [body: BodyOf<O>];
 
 type Returned<O> = O extends { answer: null }
   ? Promise<void>
@@ -126,13 +128,14 @@ export function familyOf(transport: Transport, family: OperationFamily): object 
 
 /** Calls an operation and parses its response, without members that the schema does not define. */
 function methodOf(transport: Transport, operation: Operation) {
-  const { path, body, answer, takes, returns } = operation;
+  const { path, body, answer, takes, returns, query } = operation;
   return async (...args: unknown[]): Promise<unknown> => {
     const call: Call = {};
     if (path.includes('{id}')) call.id = args.shift() as string;
     if (path.includes('{type}')) call.type = args.shift() as string;
     if (takes !== undefined) call.body = takes === null ? {} : { [takes]: args.shift() };
     else if (body !== null) call.body = args.shift() ?? {};
+    if (query !== undefined) call.query = filled((args.shift() ?? {}) as Readonly<Record<string, string | undefined>>);
     const [{ signal } = {}] = args as [CallOptions?];
     const json = await transport.send(operation, { ...call, signal });
     if (answer === null) return undefined;
@@ -153,12 +156,17 @@ function listMethod<T>({ path }: Operation, read: (call: Call) => T) {
   return (...args: unknown[]): T => {
     const id = path.includes('{id}') ? { id: args.shift() as string } : {};
     const [{ limit, beforeId, filters = {}, signal } = {}] = args as [ListOptions<string>?];
-    const query = new URLSearchParams();
-    for (const [name, value] of Object.entries(filters)) if (value !== undefined) query.set(name, value);
+    const query = filled(filters);
     if (beforeId !== undefined) query.set('before_id', beforeId);
     if (limit !== undefined) query.set('limit', String(limit));
     return read({ ...id, query, signal });
   };
+}
+
+function filled(parameters: Readonly<Record<string, string | undefined>>): URLSearchParams {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(parameters)) if (value !== undefined) query.set(name, value);
+  return query;
 }
 
 async function* allPages(transport: Transport, operation: Operation, first: Call): AsyncGenerator {

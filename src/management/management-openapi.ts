@@ -120,7 +120,7 @@ function describe({ id, family, ...operation }: Operation & { id: string; family
       ...VERSION_HEADERS,
       ...pathParameters(operation),
       ...(operation.listKey === null ? [] : pageParameters(operation)),
-      ...describedQuery(operation.filters),
+      ...describedQuery(operation.filters ?? operation.query),
     ],
     ...(operation.body && { requestBody: requestBody(operation.body) }),
     responses: {

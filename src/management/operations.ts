@@ -19,6 +19,7 @@ import {
   RefusedEventChoice,
   refusedEvents,
 } from './resources/event.ts';
+import { GatewayHistoryQuery, HistoryAnswer, HistoryQuery } from './resources/history.ts';
 import { ipPolicies, ipPolicyRules, ipRestrictions } from './resources/ip-policy.ts';
 import { PersonLink, people } from './resources/person.ts';
 import { reservedAddrs } from './resources/reserved-addr.ts';
@@ -53,6 +54,10 @@ export interface Operation<
   itemPrefix?: string;
   /** Further query parameters of a list. */
   filters?: z.ZodObject;
+  /** Query parameters of an operation that is no list. */
+  query?: z.ZodObject;
+  /** The member of the response with rows, which clients that accept `text/csv` get; left out: JSON only. */
+  csv?: string;
   /** For the client: the only member of the body that its method takes; null: none, it sends `{}`. Left out: the body. */
   takes?: string | null;
   /** For the client: the member of the response that its method returns. Left out: the response. */
@@ -129,6 +134,11 @@ function writable<R extends Resource>(resource: R) {
   const create = change('POST', resource, '', `Create a new ${name}`, sent, answer);
   const update = change('PATCH', resource, '/{id}', updating(name), changes, answer);
   return { create, ...readable(resource), update, delete: remove(resource, '/{id}', `Delete one ${name}`) };
+}
+
+/** The history of something. */
+function historyOf<End extends string, Q extends z.ZodObject>(of: Collection, below: End, summary: string, query: Q) {
+  return { ...get(of, below, `${summary}, as JSON or text/csv`, HistoryAnswer), query, csv: 'points' };
 }
 
 function updating(name: string): string {
@@ -232,6 +242,7 @@ export const OPERATIONS = {
     approve: deviceAction('approve', 'Approve a device that waits for it'),
     revoke: deviceAction('revoke', 'Revoke the authtoken of a device; it cannot join again'),
     rotate: deviceAction('rotate', 'End the authtoken of a device, which fetches another one'),
+    getHistory: historyOf(devices, '/{id}/history', 'Get the history of a device and its endpoints', HistoryQuery),
   },
   vaults: {
     ...writable(vaults),
@@ -346,7 +357,18 @@ export const OPERATIONS = {
     },
     removeSource: remove(eventSubscriptions, SOURCE, 'Remove one type of an event subscription'),
   },
-  endpoints: writable(endpoints),
+  endpoints: {
+    ...writable(endpoints),
+    getHistory: historyOf(endpoints, '/{id}/history', 'Get the history of an endpoint that is online', HistoryQuery),
+  },
+  history: {
+    get: historyOf(
+      { path: '/history', idPrefix: '' },
+      '',
+      'Get the history of all endpoints together, or of one, which need not be online',
+      GatewayHistoryQuery,
+    ),
+  },
   tunnels: readable(tunnels),
   tunnelSessions: {
     ...readable(tunnelSessions),

@@ -67,6 +67,8 @@ export interface ParsedSettings {
   listApplications: boolean;
   /** Days for which the audit log is kept. */
   auditLogDays: number;
+  /** Days for which the history is kept; 0: there is none. */
+  historyDays: number;
   /** Null: no daily backups. */
   backups: BackupPlan | null;
   /** The CA of reserved domains' certificates; null: the gateway's local CA. */
@@ -145,6 +147,7 @@ const gatewayServerSettings: Assemble<ParsedSettings> = (values, path, problems)
     nodeAddress: values.GATEWAY_NODE_ADDRESS,
     listApplications: values.GATEWAY_LIST_APPLICATIONS,
     auditLogDays: values.GATEWAY_AUDIT_LOG_DAYS,
+    historyDays: values.GATEWAY_HISTORY,
     backups: values.GATEWAY_BACKUPS && { ...values.GATEWAY_BACKUPS, folder: path(values.GATEWAY_BACKUPS.folder) },
     acme: acmeSettings(values, path, problems),
     keepsOwnNames: values.GATEWAY_ACME_OWN_NAMES === null,

@@ -200,6 +200,11 @@ const STANDALONE_GATEWAY = {
     3650,
     1,
   ),
+  GATEWAY_HISTORY: count(
+    'Days for which the gateway keeps what has happened at endpoints and devices: by the minute for three hours, by the hour for 30 days, then by the day; `0`: nothing',
+    395,
+    3650,
+  ),
   GATEWAY_BACKUPS: backupPlan(
     'Daily backups: the folder, the hour by the machine’s clock (default: 3), and how many are kept (default: 7). They are without the encryption key',
   ),

@@ -54,6 +54,8 @@ export interface PolicyConnect {
   readonly endpoint: PolicyEndpoint;
   /** Set by the action terminate-tls: how the edge does the handshake that follows. */
   termination?: TlsTermination;
+  /** The type of the action whose outcome came last. */
+  endedBy?: string;
   readonly record?: RuleRecord | undefined;
   /** Only the engine uses it. */
   scope?: PolicyScope;
@@ -101,6 +103,8 @@ export interface PolicyRequest {
   readonly record?: RuleRecord | undefined;
   /** Set by gateway-upstream: how the edge treats the upstream. */
   upstream?: UpstreamConfig;
+  /** The type of the action whose outcome came last. */
+  endedBy?: string;
   /** Set by actions: cookies of sign-ins and share links that the response sets, flat name, value list. No policy sees them. */
   responseCookies?: readonly string[];
   /** Set by sign-ins: the page for the person who has signed in, in a browser, and whom the policy then rejects. */

@@ -239,6 +239,7 @@ export function sequence<S extends Subject, Response, Result>(
         return fail(step.place, error);
       }
       if (result === undefined) continue;
+      if (step.action !== null) subject.endedBy = step.action.type;
       // Requests that wait must not keep what was parsed of them.
       subject.scope?.changed();
       return kind.settle(

@@ -140,7 +140,7 @@ export class GatewayCopy {
   async obstacle(): Promise<string | null> {
     if (this.#isHeld) return null;
     // Its code is not there where only agents run.
-    const { hasNewerSchema } = await import('../gateway/offline/running-gateway.ts');
+    const { hasNewerSchema } = await import('../gateway/offline/gateway-here.ts');
     if (!hasNewerSchema(this.data)) return null;
     return 'it has changed the schema of the database, and accepted changes since, which going back would lose';
   }

@@ -18,8 +18,8 @@ export class GatewayService extends ServiceOnTrial {
     const restarts = await this.restarts();
     try {
       // Its code is not there where only agents run.
-      const { askGatewayHere } = await import('../gateway/offline/running-gateway.ts');
-      const told = await askGatewayHere(gatewaySettings(this.host), ASK_MS);
+      const { askGatewayHere } = await import('../gateway/offline/gateway-here.ts');
+      const told = await askGatewayHere(settingsOfGateway(this.host), ASK_MS);
       if ('conditions' in told) {
         const { version, sessions } = told;
         return { version, online: version !== null, tunnels: [], sessions, restarts };
@@ -32,7 +32,7 @@ export class GatewayService extends ServiceOnTrial {
 }
 
 /** The settings of the gateway's service. @throws {OperatorError} when they are not valid */
-export function gatewaySettings(host: Host) {
+export function settingsOfGateway(host: Host) {
   return loadGatewayServerSettings(
     serviceEnvironment(GATEWAY_SERVICE, host),
     host.root + stateFolderOf(GATEWAY_SERVICE),

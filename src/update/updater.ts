@@ -12,7 +12,7 @@ import type { ProgramPaths } from '../service/unit.ts';
 import { AgentService } from './agent-service.ts';
 import { Archive, DataCopies, DataCopy, GatewayCopy } from './data-copy.ts';
 import { findRelease, givenKeys, PUBLISHED_PLACE } from './find-release.ts';
-import { GatewayService, gatewaySettings } from './gateway-service.ts';
+import { GatewayService, settingsOfGateway } from './gateway-service.ts';
 import { type InstalledProgram, installationAt, type Place, placeOf } from './installed-program.ts';
 import { askGateway, OwnGateway, tellGateway } from './own-gateway.ts';
 import { type Channel, fileFor, type Release } from './release.ts';
@@ -188,7 +188,7 @@ export class Updater {
     if (trial !== null && trial.state !== 'probation') {
       throw new OperatorError(`update to ${trial.to} under way (${trial.state}); see: journalctl -u ${UPDATE_UNIT}`);
     }
-    if (this.#hasGateway && gatewaySettings(this.host).databaseUrl !== null) {
+    if (this.#hasGateway && settingsOfGateway(this.host).databaseUrl !== null) {
       throw new OperatorError(
         `update refused: the gateway of this machine shares its database: update one gateway after another by ${UPGRADE_BY_HAND}`,
       );

@@ -287,6 +287,7 @@ const workflows = {
     expect(await client.devices.update(device, { name: 'cabinet-8' })).toMatchObject({
       domain: 'agent-cabinet-8.site.example.com',
     });
+    expect(await client.devices.getHistory(device, { step: 'day' })).toMatchObject({ step: 'day', points: [] });
     expect(await client.devices.rotate(device)).toMatchObject({ rotation_pending: true });
     expect(await client.devices.revoke(device)).toMatchObject({ status: 'revoked', credential: null });
     expect((await client.devices.get(device)).history.map(({ what }) => what)).toEqual([
@@ -311,6 +312,8 @@ const workflows = {
     expect((await client.tunnels.list()).items).toHaveLength(1);
     expect(await client.endpoints.get(ENDPOINT.id)).toMatchObject({ url: ENDPOINT.url, tunnel: { id: TUNNEL.id } });
     expect((await client.endpoints.list()).items).toHaveLength(1);
+    expect(await client.endpoints.getHistory(ENDPOINT.id)).toMatchObject({ step: 'hour', points: [] });
+    expect(await client.history.get({ url: ENDPOINT.url, step: 'minute' })).toMatchObject({ step: 'minute' });
     await client.tunnelSessions.restart(SESSION.id);
     await client.tunnelSessions.stop(SESSION.id);
     await client.tunnelSessions.update(SESSION.id);

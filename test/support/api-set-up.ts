@@ -69,6 +69,7 @@ export async function setUpApi(
   });
   const options: AppOptions = {
     ...health,
+    history: { slots: [] },
     shareLinks: new ShareLinks(() => null),
     page,
     inspection,

@@ -19,9 +19,9 @@ import {
   type ClientInfo,
   EDGE_TERMINATION,
   type EndpointProtocol,
-  EndpointTraffic,
   type GatewayEndpoint,
 } from '../../src/gateway/endpoints/online-endpoint.ts';
+import { EndpointTraffic } from '../../src/gateway/endpoints/traffic-counts.ts';
 import { EdgeCounters } from '../../src/gateway/metrics/edge-counters.ts';
 import type { PolicyFrame } from '../../src/traffic-policy/compile-rules.ts';
 import { compilePolicy } from '../../src/traffic-policy/engine.ts';

@@ -122,6 +122,7 @@ export async function startManagementServer(options: ManagementServerOptions = {
       store,
       counters,
       conditions: () => presentConditions(sources),
+      history: { read: async () => [] },
       people,
       catchUp: async () => {},
       ...{ activity, fleetUpdates, dataDir: folder },

@@ -137,6 +137,36 @@ export const TunnelDetail = ListedTunnel.extend({
 });
 export type TunnelDetail = z.infer<typeof TunnelDetail>;
 
+const HistoryTime = z.object({
+  at: z.string().describe('When the ten minutes begin. RFC 3339, UTC.'),
+  known_seconds: Count.describe('Seconds of them in which the agent ran: it knows nothing of the others.'),
+});
+
+const TunnelHistoryPoint = HistoryTime.extend({
+  online_seconds: Count.describe('Seconds in which the tunnel was online, to the minute.'),
+  requests: Count.describe('HTTP requests; for tcp and tls, connections.'),
+  received_bytes: Count.describe('Bytes from clients.'),
+  sent_bytes: Count.describe('Bytes to clients.'),
+});
+
+const Reading = z.number().nullable();
+const DeviceHistoryPoint = HistoryTime.extend({
+  online_seconds: Count.describe('Seconds in which there was a session with the gateway, to the minute.'),
+  sessions: Count.describe('How often the session came online.'),
+  temperature_celsius: Reading.describe('Of the processor; null where the system does not say.'),
+  available_memory_bytes: Reading.describe('Memory that programs could use; null where the system does not say.'),
+  available_disk_bytes: Reading.describe('What is free on the disk of `DATA_DIR`; null where it cannot be read.'),
+  wireless_signal_dbm: Reading.describe('Of the wireless network; null without one.'),
+});
+
+const historyOf = <Point extends z.ZodType>(point: Point) =>
+  z.object({
+    from: z.string().describe('When the first point begins. RFC 3339, UTC.'),
+    to: z.string().describe('Now. RFC 3339, UTC.'),
+    step: z.literal('ten minutes').describe('The length of each point.'),
+    points: z.array(point).describe('The last 24 hours, the oldest first.'),
+  });
+
 export const TUNNEL_OPERATIONS = {
   listTunnels: {
     method: 'get',
@@ -180,6 +210,13 @@ export const TUNNEL_OPERATIONS = {
     path: '/tunnels/{url_part}',
     summary: 'Close a tunnel and delete it',
     answer: null,
+    errors: [404, 409],
+  },
+  getTunnelHistory: {
+    method: 'get',
+    path: '/tunnels/{url_part}/history',
+    summary: 'Show what has happened to a tunnel in the last 24 hours, as far as this device has counted it',
+    answer: historyOf(TunnelHistoryPoint),
     errors: [404, 409],
   },
 } as const satisfies Operations;
@@ -261,6 +298,12 @@ export const HEALTH_OPERATIONS = {
     errors: [503],
   },
   getStatus: { method: 'get', path: '/status', summary: 'Show the status of the agent', answer: StatusReport },
+  getHistory: {
+    method: 'get',
+    path: '/history',
+    summary: 'Show how the device was in the last 24 hours',
+    answer: historyOf(DeviceHistoryPoint),
+  },
   getMetrics: { method: 'get', path: '/metrics', summary: 'Metrics for Prometheus', answer: 'text/plain' },
   getOpenApi: {
     method: 'get',

@@ -4,6 +4,7 @@ import { isSameOrigin } from '../../lib/http/origin-check.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { isLoopbackHost } from '../../lib/network/ip-address.ts';
 import { AgentError } from '../errors/agent-error.ts';
+import type { DeviceHistory } from '../history/device-history.ts';
 import type { UpstreamChecks } from '../upstreams/upstream-monitor.ts';
 import { errorHandler, noSuchPath } from './agent-routes.ts';
 import { bearerAuth, directClient, forwardedClient, TokenGate } from './bearer-auth.ts';
@@ -21,6 +22,7 @@ export interface AppOptions extends HealthSource {
   inspection: Pick<LazyInspection, 'router' | 'stop'>;
   shareLinks: GatewayLinks;
   monitor: UpstreamChecks;
+  history: Pick<DeviceHistory, 'slots'>;
   log: Log;
 }
 
@@ -74,10 +76,10 @@ function createApp(options: AppOptions, side: Side, { first, access, beforeData 
   app.use(livenessRouter(), page.site(), access);
   if (beforeData) app.use(beforeData);
   app.use(
-    tunnelsRouter(new TunnelActions(options.tunnels, options.monitor)),
+    tunnelsRouter(new TunnelActions(options.tunnels, options.monitor), options.history),
     shareLinksRouter(options.tunnels, options.shareLinks),
     options.inspection.router,
-    healthRouter(options),
+    healthRouter(options, options.history),
     page.data(),
   );
   app.use(noSuchPath, errorHandler(options.log));

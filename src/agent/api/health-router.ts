@@ -1,7 +1,9 @@
 import type { Router } from 'express';
 import { AgentError } from '../errors/agent-error.ts';
+import type { DeviceHistory } from '../history/device-history.ts';
 import { HEALTH_OPERATIONS, LIVENESS_OPERATIONS } from './agent-operations.ts';
 import { serve } from './agent-routes.ts';
+import { deviceHistory } from './history-answers.ts';
 import { type HealthSource, presentStatus, type RemoteApi } from './status-report.ts';
 
 /** `/healthz`: answers while the process is alive, and reveals nothing that needs a token. */
@@ -9,8 +11,8 @@ export function livenessRouter(): Router {
   return serve(LIVENESS_OPERATIONS, { getLiveness: () => ({ status: 'alive' as const }) });
 }
 
-/** `/readyz`, `/status`, `/metrics` and `/openapi.json`. */
-export function healthRouter(source: HealthSource): Router {
+/** `/readyz`, `/status`, `/history`, `/metrics` and `/openapi.json`. */
+export function healthRouter(source: HealthSource, history: Pick<DeviceHistory, 'slots'>): Router {
   return serve(HEALTH_OPERATIONS, {
     getReadiness: () => {
       const problems = notReady(source);
@@ -21,6 +23,7 @@ export function healthRouter(source: HealthSource): Router {
       return { status: 'ready' as const };
     },
     getStatus: () => presentStatus(source),
+    getHistory: () => deviceHistory(history),
     getMetrics: async ({ res }) => {
       const { registry } = await source.metrics();
       res.set('Content-Type', registry.contentType).send(await registry.metrics());

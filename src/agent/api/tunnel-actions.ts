@@ -1,5 +1,5 @@
 import { optionsOf, UPSTREAM_TLS } from '../connectors/connector.ts';
-import type { TunnelChange, TunnelRequest } from '../tunnels/tunnel.ts';
+import type { Tunnel, TunnelChange, TunnelRequest } from '../tunnels/tunnel.ts';
 import type { TunnelView } from '../tunnels/tunnel-list.ts';
 import type { TunnelManager } from '../tunnels/tunnel-manager.ts';
 import type { UpstreamChecks } from '../upstreams/upstream-monitor.ts';
@@ -35,6 +35,11 @@ export class TunnelActions {
   async get(urlPart: string): Promise<TunnelDetail> {
     await this.monitor.refresh();
     return presentDetail(this.tunnels.find(urlPart), this.tunnels);
+  }
+
+  /** The tunnel itself. @throws {AgentError} as {@link get} */
+  find(urlPart: string): Tunnel {
+    return this.tunnels.find(urlPart).tunnel;
   }
 
   /** @throws {ApiError} as {@link get}, and when the change is not allowed or cannot be saved */

@@ -3,7 +3,8 @@ import type { Row, Store } from '../../gateway/offline/command-store.ts';
 import { printable } from '../../lib/terminal-text.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { VARIABLES } from '../../settings/variables.ts';
-import { examples, parsedOption, refuseUsage } from '../command-line.ts';
+import { examples, historyOptions, parsedOption, refuseUsage } from '../command-line.ts';
+import type { HistoryChoice } from '../history-text.ts';
 import { jsonText, note, print } from '../output.ts';
 import { withStore } from '../settings-place.ts';
 import { type ShareOptions, shareOptions } from '../share-link-calls.ts';
@@ -62,6 +63,7 @@ export function addGatewayCommand(program: Command, { run, settings }: GatewayCo
   addSharedDatabaseCommands(gateway, settings);
   addApiKeyCommand(gateway, settings);
   addSignInsCommand(gateway, settings);
+  addHistoryCommand(gateway, settings);
   addShareCommands(gateway, settings);
   addPeopleCommands(gateway, settings);
   addLogCommand(gateway, settings);
@@ -241,6 +243,17 @@ function addLogCommand(gateway: Command, settings: () => GatewayServerSettings):
     .argument('<event>', 'id of the change, evt_…, as listed')
     .option('--json', 'Print the change that this is as JSON')
     .action(async (id: string, options: { json?: boolean }) => (await load()).undoChange(settings(), id, options));
+}
+
+function addHistoryCommand(gateway: Command, settings: () => GatewayServerSettings): void {
+  const history = gateway
+    .command('history')
+    .description('Draw what has happened at an endpoint, a device, or all endpoints, while the gateway runs')
+    .argument('[of]', 'URL or hostname of an endpoint, or name or id of a device (default: all endpoints)');
+  historyOptions(history).action(async (of: string | undefined, options: HistoryChoice) => {
+    const { showGatewayHistory } = await import('./gateway-history.ts');
+    await showGatewayHistory(settings(), of, options);
+  });
 }
 
 function addShareCommands(gateway: Command, settings: () => GatewayServerSettings): void {

@@ -7,7 +7,7 @@ import { ownCommand } from '../../lib/process/own-command.ts';
 import { printable } from '../../lib/terminal-text.ts';
 import type { AuditEvent } from '../../management/resources/audit-event.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
-import { UNITS } from '../command-line.ts';
+import { timeOf } from '../command-line.ts';
 import { jsonText, note, print } from '../output.ts';
 import { withGateway } from './running-gateway.ts';
 
@@ -90,20 +90,6 @@ function differenceOf({ before, after, policy_difference: policy }: ChangeDetail
     return present.map(({ sign, values }) => `${sign}${name}: ${printableJson(JSON.stringify(values?.[name]))}`);
   });
   return [...members.map(printable), ...(policy ? [policy] : [])].join('\n');
-}
-
-/** The time that an option means: itself, or so long ago. */
-function timeOf(option: 'since' | 'until', text: string | undefined): string | undefined {
-  if (text === undefined) return undefined;
-  const [, count, unit = ''] = /^(\d{1,6})([mhd])$/.exec(text) ?? [];
-  const at = count === undefined ? Date.parse(text) : Date.now() - Number(count) * (UNITS[unit] ?? 0);
-  if (Number.isNaN(at)) {
-    throw new OperatorError(
-      `--${option}: "${text}" is neither a duration such as 24h nor a time such as 2026-11-26`,
-      2,
-    );
-  }
-  return new Date(at).toISOString();
 }
 
 function lineOf(row: Row<'auditLog'>, description: string | null): string {

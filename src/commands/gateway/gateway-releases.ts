@@ -1,36 +1,29 @@
-import { expectGateway } from '../../gateway/offline/command-store.ts';
-import {
-  approveRelease,
-  mirroredReleases,
-  missingFiles,
-  planRelease,
-  removeRelease,
-  resumeVersion,
-  stoppedVersions,
-  stopVersion,
-} from '../../gateway/releases/manage-releases.ts';
+import { expectGateway, resumeVersion, stoppedVersions, stopVersion } from '../../gateway/offline/command-store.ts';
+
 import { OperatorError } from '../../lib/errors.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { loadUpdateSettings } from '../../settings/update-settings.ts';
+import { approveRelease, planRelease, removeRelease } from '../../update/approve-release.ts';
 import { givenKeys, PUBLISHED_PLACE } from '../../update/find-release.ts';
 import type { Channel, Release } from '../../update/release.ts';
+import { mirroredReleases, missingFiles } from '../../update/release-mirror.ts';
 import { openSource } from '../../update/release-source.ts';
 import { VERSION_PATTERN } from '../../update/version-order.ts';
 import { note, print, show, table } from '../output.ts';
 import { becomeGatewayOwner, gatewayPlace, withStore } from '../settings-place.ts';
 
-interface AddOptions {
+type AddRequest = {
   to?: string;
   channel: Channel;
   json?: boolean;
-}
+};
 
 /** Fetches and checks a release, and offers it to the devices of this gateway. */
 export async function addRelease(
   settings: GatewayServerSettings,
   from: string | undefined,
-  { to, channel, json }: AddOptions,
+  { to, channel, json }: AddRequest,
 ): Promise<void> {
   const { dataDir } = settings;
   requireData(settings);

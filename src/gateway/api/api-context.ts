@@ -7,10 +7,13 @@ import type { DeviceSightings } from '../devices/device-sightings.ts';
 import type { GatewayPlace } from '../devices/invite.ts';
 import type { AddressSettings } from '../endpoints/endpoint-address.ts';
 import type { LiveView } from '../endpoints/live-view.ts';
+import type { TrafficHistory } from '../history/traffic-history.ts';
 
 export interface ApiContext extends Pick<GatewayContext, 'store' | 'domains' | 'catchUp' | 'log'> {
   addresses: AddressSettings;
   live: LiveView;
+  /** Null, or left out: the gateway keeps none. */
+  history?: Pick<TrafficHistory, 'read'> | null;
   sightings: Pick<DeviceSightings, 'latest'>;
   links: Links;
   /** Called when a domain may need a certificate, or no longer needs one. */

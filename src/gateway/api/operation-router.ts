@@ -7,7 +7,7 @@ import type { Caller } from '../store/sql/database.ts';
 import type { ApiContext, Links } from './api-context.ts';
 import type { Guards } from './guards.ts';
 import type { Handler } from './handler.ts';
-import { readBody, readPageQuery, requestQuery, unknownId } from './request.ts';
+import { readBody, readPageQuery, readQuery, requestQuery, unknownId } from './request.ts';
 
 export interface ApiCaller extends Caller {
   readonly keyId: string;
@@ -31,6 +31,11 @@ type BodyOf<O> = O extends { body: infer Body extends z.ZodType } ? z.output<Bod
 type FiltersOf<O> = O extends { filters: infer Filters extends z.ZodObject } ? z.output<Filters> : object;
 type AnswerOf<O> = O extends { answer: infer Answer extends z.ZodType } ? z.output<Answer> : unknown;
 
+/** Of an operation with query parameters. */
+type QueryInput<O, Query extends z.ZodObject> = O extends { path: `${string}{id}${string}` }
+  ? [id: string, query: z.output<Query>]
+  : [query: z.output<Query>];
+
 export type ActionsOf<Family> = {
   [Name in keyof Family]: Name extends 'list'
     ? (before: string | null, limit: number, filters: FiltersOf<Family[Name]>) => AnswerOf<Family[Name]>[]
@@ -38,13 +43,15 @@ export type ActionsOf<Family> = {
       ? (id: string, before: string | null, limit: number) => AnswerOf<Family[Name]>[]
       : Name extends 'create'
         ? (body: BodyOf<Family[Name]>, caller: ApiCaller) => Promise<AnswerOf<Family[Name]>>
-        : (
-            id: string,
-            body: BodyOf<Family[Name]>,
-            caller: ApiCaller,
-            /** `{type}` of the path; empty without one. */
-            type: string,
-          ) => AnswerOf<Family[Name]> | Promise<AnswerOf<Family[Name]>>;
+        : Family[Name] extends { query: infer Query extends z.ZodObject }
+          ? (...input: QueryInput<Family[Name], Query>) => AnswerOf<Family[Name]> | Promise<AnswerOf<Family[Name]>>
+          : (
+              id: string,
+              body: BodyOf<Family[Name]>,
+              caller: ApiCaller,
+              /** `{type}` of the path; empty without one. */
+              type: string,
+            ) => AnswerOf<Family[Name]> | Promise<AnswerOf<Family[Name]>>;
 };
 
 /** A router that matches paths exactly, without an optional slash and with their case. */
@@ -61,8 +68,8 @@ export function operationRouter(
 ): Router {
   const router = strictRouter();
   for (const [name, operation] of Object.entries(family)) {
-    const { method, path, body, listKey } = operation;
-    const guard = listKey !== null ? guards.list : body ? guards.withBody : guards.plain;
+    const { method, path, body, listKey, query } = operation;
+    const guard = listKey !== null || query ? guards.list : body ? guards.withBody : guards.plain;
     // Its type was checked where the actions are, operation by operation.
     const action = actions[name as keyof typeof actions] as (...input: unknown[]) => unknown;
     const handler =
@@ -75,17 +82,20 @@ export function operationRouter(
 }
 
 function perform(
-  { method, path, body, answer, status }: Operation,
+  { method, path, body, answer, status, query, csv }: Operation,
   action: (...input: unknown[]) => unknown,
   { store }: Pick<ApiContext, 'store'>,
 ): Handler {
-  return async ({ params, body: sent, ip }, res) => {
-    const input = body ? readBody(body, method, sent) : undefined;
+  return async (req, res) => {
+    const { params, body: sent, ip } = req;
+    const input = body ? readBody(body, method, sent) : query && readQuery(query, requestQuery(req));
     const keyId = String(res.locals.apiKeyId);
     const caller: ApiCaller = { keyId, by: keyHolder(store, keyId), from: ip ?? null, isOperator: true };
     const result = await action(...ofOne(path, params.id), input, caller, params.type ?? '');
     res.status(status);
     if (answer === null) res.end();
+    else if (csv !== undefined && req.accepts(['application/json', 'text/csv']) === 'text/csv')
+      res.type('text/csv').send(csvText((result as Record<string, object[]>)[csv] ?? []));
     else res.json(result);
   };
 }
@@ -114,4 +124,24 @@ function ofOne(path: string, id: unknown): [] | [id: string] {
 export function found<Row>(row: Row | null, resource: Pick<ReadableResource, 'name' | 'unknownIdCode'>): Row {
   if (row === null) throw unknownId(resource);
   return row;
+}
+
+/** Rows as CSV (RFC 4180): members of objects in them become columns of their own, and records texts. */
+function csvText(rows: readonly object[]): string {
+  const flat = rows.map((row) => Object.fromEntries(cellsOf(row)));
+  const columns = [...new Set(flat.flatMap((row) => Object.keys(row)))];
+  const lines = [columns, ...flat.map((row) => columns.map((column) => row[column] ?? ''))];
+  return lines.map((line) => `${line.map(quoted).join(',')}\r\n`).join('');
+}
+
+function cellsOf(row: object, prefix = ''): [column: string, value: string][] {
+  return Object.entries(row).flatMap(([name, value]): [string, string][] =>
+    typeof value === 'object' && value !== null
+      ? cellsOf(value, `${prefix}${name}_`)
+      : [[prefix + name, value === null ? '' : String(value)]],
+  );
+}
+
+function quoted(cell: string): string {
+  return /[",\r\n]/.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell;
 }

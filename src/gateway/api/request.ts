@@ -111,6 +111,19 @@ export function readPageQuery(
   };
 }
 
+/** @throws {ApiError} 400: for an unknown, repeated or wrong parameter */
+export function readQuery<Q extends z.ZodObject>(schema: Q, query: URLSearchParams): z.output<Q> {
+  const names = [...query.keys()];
+  if (names.some((name) => !Object.hasOwn(schema.shape, name)))
+    throw badRequest({
+      code: 231,
+      text: `unknown query parameter; supported: ${Object.keys(schema.shape).join(', ')}`,
+    });
+  const repeated = names.find((name, at) => names.indexOf(name) < at);
+  if (repeated !== undefined) throw badRequest({ code: 232, text: `${repeated} is repeated` });
+  return readFilters(schema, Object.fromEntries(query));
+}
+
 /** @throws {ApiError} 400 for a wrong one */
 export function readFilters<F extends z.ZodObject>(filters: F, wanted: Readonly<Record<string, string>>): z.output<F> {
   const result = filters.safeParse(wanted, { error: validationMessage });

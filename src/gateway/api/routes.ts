@@ -11,6 +11,7 @@ import { accountActions } from './actions/credential-actions.ts';
 import { deviceActions } from './actions/device-actions.ts';
 import { endpointActions } from './actions/endpoint-actions.ts';
 import { eventActions } from './actions/event-actions.ts';
+import { historyActions } from './actions/history-actions.ts';
 import { ipPolicyActions } from './actions/ip-policy-actions.ts';
 import { onlineActions } from './actions/online-actions.ts';
 import { personActions } from './actions/person-actions.ts';
@@ -38,6 +39,7 @@ function actionsOf(context: ApiContext): Omit<AllActions, keyof RowTables> & Par
     ...domainActions(context),
     ...endpointActions(context),
     ...eventActions(context),
+    history: historyActions(context).history,
     ...ipPolicyActions(context),
     ...onlineActions(context),
     ...personActions(context),

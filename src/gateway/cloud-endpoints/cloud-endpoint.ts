@@ -6,13 +6,9 @@ import type { TlsTermination } from '../../traffic-policy/policy-subjects.ts';
 import { type AddressSettings, urlOf } from '../endpoints/endpoint-address.ts';
 import type { EndpointOwner } from '../endpoints/endpoint-owner.ts';
 import { type LiveEndpoint, WITHOUT_AGENT } from '../endpoints/live-view.ts';
-import {
-  EDGE_TERMINATION,
-  type EndpointProtocol,
-  EndpointTraffic,
-  type OnlineEndpoint,
-} from '../endpoints/online-endpoint.ts';
+import { EDGE_TERMINATION, type EndpointProtocol, type OnlineEndpoint } from '../endpoints/online-endpoint.ts';
 import { type ReportQueue, type ReportReader, RequestFeed } from '../endpoints/request-feed.ts';
+import { EndpointTraffic } from '../endpoints/traffic-counts.ts';
 import type { CloudEndpointRow } from '../store/cloud-endpoints.ts';
 
 const close = () => ({ kind: 'close' }) as const;

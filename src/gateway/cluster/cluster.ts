@@ -5,7 +5,7 @@ import { ApiError, messageOf } from '../../lib/errors.ts';
 import { DeadlineExceeded, withDeadline } from '../../lib/time/deadline.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
 import type { Periods } from '../context/gateway-options.ts';
-import { RelayTickets } from '../edge/relays/relay-tickets.ts';
+import { type NodeQuestion, RelayTickets } from '../edge/relays/relay-tickets.ts';
 import { Relays, type RelaysOptions } from '../edge/relays/relays.ts';
 import type { LiveEndpoint, LiveTunnel, LiveView, Revocation } from '../endpoints/live-view.ts';
 import {
@@ -257,6 +257,20 @@ export class Cluster {
     const appliedEverywhere = () => this.#appliedEverywhere();
     const counted = this.#counted;
     return new ClusterLive({ database: store.database, nodes, rows, here, counted, appliedEverywhere, log });
+  }
+
+  /** What the other nodes answer to a question, by their addresses; those that do not answer are left out. */
+  async askOthers(relays: Pick<Relays, 'ask'>, ...question: [NodeQuestion, string]): Promise<Map<string, string>> {
+    const { all, self } = this.nodes;
+    const answers = all
+      .filter(({ id }) => id !== self)
+      .map(async ({ id, address }): Promise<[string, string][]> => {
+        const place = this.nodes.place(id);
+        // Why one does not answer is logged where it is asked.
+        const answer = place && (await relays.ask(place, ...question).catch(() => undefined));
+        return answer === undefined ? [] : [[address, answer]];
+      });
+    return new Map((await Promise.all(answers)).flat());
   }
 
   /** Prometheus text of a node; `here`: of this one. @throws {ApiError} when none has the address, or it does not answer */

@@ -1,10 +1,10 @@
 import { messageOf } from '../../lib/errors.ts';
 import { diskSpace, FREE_SPACE } from '../../lib/files/disk-space.ts';
 import type { RecentCounts } from '../../lib/time/recent-failures.ts';
+import { type MirroredRelease, mirroredReleases, missingFiles } from '../../update/release-mirror.ts';
 import type { LiveView, ReportedCondition } from '../endpoints/live-view.ts';
 import type { LabeledUpstream, Labels, OnlineEndpoint } from '../endpoints/online-endpoint.ts';
 import type { EdgeCounters } from '../metrics/edge-counters.ts';
-import { type MirroredRelease, mirroredReleases, missingFiles } from '../releases/release-mirror.ts';
 import { stoppedVersions } from '../store/agent-updates.ts';
 import type { TroubledName } from '../store/domains.ts';
 import { lastBackup } from '../store/last-backup.ts';

@@ -111,12 +111,14 @@ export class Routing {
     }
     if (this.options.isRefused(req.socket)) {
       const refusal = addressRefused();
+      endpoint.traffic.countRefusal(undefined, null);
       noteDeniedRequest(this.context, endpoint, req, refusal.status);
       answerError(req, res, refusal);
       return null;
     }
     const admission = clients.admit(req.socket, endpoint);
     if (admission === null) {
+      endpoint.traffic.countRefusal(undefined, null);
       noteDeniedRequest(this.context, endpoint, req, null);
       if (endpoint.feed?.admits()) this.#reportClosed(endpoint.feed, req, endpoint);
       resetConnection(req.socket);

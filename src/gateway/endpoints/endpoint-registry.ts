@@ -65,7 +65,8 @@ type NamedProtocol = Exclude<EndpointProtocol, 'tcp'>;
 const SAME_PORT = { http: null, https: 'tls', tls: 'https' } as const;
 
 /** When an endpoint goes online, takes no further connections, and ends what it carries. */
-type EndpointEvents = Record<'added' | 'retired' | 'removed', [endpoint: OnlineEndpoint]>;
+type EndpointEvents = Record<'added' | 'retired' | 'removed', [endpoint: OnlineEndpoint]> &
+  Record<'labeled' | 'unlabeled', [tunnel: LabeledUpstream]>;
 
 export class EndpointRegistry extends EventEmitter<EndpointEvents> implements EndpointDirectory {
   readonly lost = new LostAddresses();
@@ -210,11 +211,13 @@ export class EndpointRegistry extends EventEmitter<EndpointEvents> implements En
   addLabeled(tunnel: LabeledUpstream): void {
     this.#labeled.add(tunnel);
     this.#labeledInOrder.add(tunnel);
+    this.emit('labeled', tunnel);
   }
 
   removeLabeled(tunnel: LabeledUpstream): void {
     this.#labeled.remove(tunnel);
     this.#labeledInOrder.delete(tunnel);
+    this.emit('unlabeled', tunnel);
   }
 
   #poolFor(scheme: NamedProtocol, host: string): RoundRobin<OnlineEndpoint> | undefined {

@@ -1,5 +1,5 @@
 import type { AccessWay, AdmittedPeople } from '../../traffic-policy/access.ts';
-import type { EndpointTraffic } from './online-endpoint.ts';
+import type { EndpointTraffic } from './traffic-counts.ts';
 
 /** What is online, as the management API shows and controls it. */
 export interface LiveView {

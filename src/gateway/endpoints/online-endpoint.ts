@@ -1,11 +1,11 @@
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { ByteChannel } from '../../agent-protocol/byte-channel.ts';
-import { type RecentCounts, RecentFailures } from '../../lib/time/recent-failures.ts';
 import type { CompiledPolicy } from '../../traffic-policy/engine.ts';
 import type { EndpointProtocol, TlsTermination } from '../../traffic-policy/policy-subjects.ts';
 import type { EndpointOwner, OwnerCredential } from './endpoint-owner.ts';
 import type { ReportQueue, ReportReader, RequestFeed } from './request-feed.ts';
+import type { EndpointTraffic } from './traffic-counts.ts';
 
 export type { EndpointProtocol } from '../../traffic-policy/policy-subjects.ts';
 
@@ -132,40 +132,6 @@ export type Labels = Readonly<Record<string, string>>;
 export function matchesSelector(labels: Labels, selector: Labels): boolean {
   const entries = Object.entries(selector);
   return entries.length > 0 && entries.every(([key, value]) => Object.hasOwn(labels, key) && labels[key] === value);
-}
-
-/** How long errors count as recent. */
-const RECENT_MS = 5 * 60_000;
-
-/** Counts since the endpoint came online. Counting must not slow requests down. */
-export class EndpointTraffic {
-  /** Requests; for tcp and tls endpoints, connections. */
-  requests = 0;
-  /** When the last of them came, in milliseconds since the Unix epoch; 0: never. */
-  lastAt = 0;
-  /** Requests without a complete response of the upstream, or with status 5xx. */
-  errors = 0;
-  /** Bytes from clients to the upstream, as its streams carry them; so is `sent`. */
-  received = 0;
-  sent = 0;
-  /** Null: it has never had an error. */
-  #recent: RecentFailures | null = null;
-
-  countRequest(): void {
-    this.requests += 1;
-    this.lastAt = Date.now();
-  }
-
-  countError(): void {
-    this.errors += 1;
-    this.#recent ??= new RecentFailures(RECENT_MS);
-    this.#recent.add(this.requests, this.errors, performance.now());
-  }
-
-  /** Requests and errors of the last minutes. */
-  get recent(): RecentCounts {
-    return this.#recent?.counts(this.requests, this.errors, performance.now()) ?? { total: 0, failed: 0 };
-  }
 }
 
 /** Where an internal endpoint is. */

@@ -15,9 +15,10 @@ import { sqlEngine } from '../store/sql/sql-engine.ts';
 import { type Store, timestamp } from '../store/store.ts';
 import { issueApiKey } from '../store/tokens.ts';
 
+export { resumeVersion, stoppedVersions, stopVersion } from '../store/agent-updates.ts';
 export { expectGateway, type StoreLocation } from '../store/open-gateway-store.ts';
 export type { Row, Store } from '../store/store.ts';
-export { askGatewayHere } from './running-gateway.ts';
+export { askGatewayHere } from './gateway-here.ts';
 
 /**
  * Opens the store of a gateway that was started before, running or not, for a command that may change it.

@@ -19,12 +19,12 @@ import {
   demandsHandshake,
   type EndpointAddress,
   type EndpointProtocol,
-  type EndpointTraffic,
   type LabeledUpstream,
   type Labels,
   type OnlineEndpoint,
 } from '../endpoints/online-endpoint.ts';
 import { type ReportQueue, type ReportReader, RequestFeed } from '../endpoints/request-feed.ts';
+import type { EndpointTraffic } from '../endpoints/traffic-counts.ts';
 import { timestamp } from '../store/store.ts';
 import type { AgentInfo } from './agent-info.ts';
 import { Lane, type StreamGate } from './stream-gate.ts';

@@ -4,7 +4,8 @@ import type { Connection } from '../../agent-protocol/connection.ts';
 import { ClientShares } from '../../lib/network/client-shares.ts';
 import { clientNetwork } from '../../lib/network/ip-address.ts';
 import { turnTime } from '../../lib/time/loop-turn.ts';
-import { EndpointTraffic, StreamsExhausted } from '../endpoints/online-endpoint.ts';
+import { StreamsExhausted } from '../endpoints/online-endpoint.ts';
+import { EndpointTraffic } from '../endpoints/traffic-counts.ts';
 import { AGENT_LIMITS } from './agent-limits.ts';
 
 // The SDK's limits were measured with `@ngrok/ngrok` 1.7.0.

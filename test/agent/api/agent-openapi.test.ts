@@ -41,6 +41,7 @@ describe('GET /openapi.json', () => {
       ['get /tunnels/{url_part}', 'path url_part'],
       ['patch /tunnels/{url_part}', 'path url_part'],
       ['delete /tunnels/{url_part}', 'path url_part'],
+      ['get /tunnels/{url_part}/history', 'path url_part'],
       ['get /share_links'],
       ['post /tunnels/{url_part}/share_links', 'path url_part'],
       ['delete /share_links/{id}', 'path id'],
@@ -59,6 +60,7 @@ describe('GET /openapi.json', () => {
       ['get /healthz'],
       ['get /readyz'],
       ['get /status'],
+      ['get /history'],
       ['get /metrics'],
       ['get /openapi.json'],
     ]);

@@ -13,7 +13,7 @@ import {
   type LiveEndpoint,
   type LiveTunnel,
 } from '../../../src/gateway/endpoints/live-view.ts';
-import { EndpointTraffic } from '../../../src/gateway/endpoints/online-endpoint.ts';
+import { EndpointTraffic } from '../../../src/gateway/endpoints/traffic-counts.ts';
 import { EdgeCounters } from '../../../src/gateway/metrics/edge-counters.ts';
 import { nothingOnline } from '../../support/nothing-online.ts';
 import { ENDPOINT, LABELLED_TUNNEL, SESSION, TUNNEL } from '../../support/online-agent.ts';

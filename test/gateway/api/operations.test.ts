@@ -102,6 +102,7 @@ const BODIES: { [Family in keyof Operations]: OperationsWithBody<Operations[Fami
   },
   auditEvents: {},
   tunnels: {},
+  history: {},
   tunnelSessions: {},
 };
 

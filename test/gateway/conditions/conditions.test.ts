@@ -17,7 +17,7 @@ import {
   NOBODY_ELSE,
   type ReportedCondition,
 } from '../../../src/gateway/endpoints/live-view.ts';
-import { EndpointTraffic } from '../../../src/gateway/endpoints/online-endpoint.ts';
+import { EndpointTraffic } from '../../../src/gateway/endpoints/traffic-counts.ts';
 import { ActivityLog } from '../../../src/gateway/events/activity-log.ts';
 import { EdgeCounters } from '../../../src/gateway/metrics/edge-counters.ts';
 import { watchProcess } from '../../../src/gateway/metrics/process-watch.ts';

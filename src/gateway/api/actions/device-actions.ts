@@ -13,6 +13,7 @@ import type { Store } from '../../store/store.ts';
 import type { ApiContext } from '../api-context.ts';
 import { type Actions, type ActionsOf, type ApiCaller, found } from '../operation-router.ts';
 import { activeOwner } from './credential-actions.ts';
+import { historyActions } from './history-actions.ts';
 import { membersOf, storedActions } from './stored-actions.ts';
 
 type Change = { by: string; tcpHost: string };
@@ -39,6 +40,7 @@ function actionsOnDevices(context: ApiContext): ActionsOf<typeof OPERATIONS.devi
       return shown(after);
     };
   return {
+    getHistory: historyActions(context).ofDevice,
     get: (id) => shown(stored(id)),
     list: (before, limit) => {
       const sessions = liveSessions(context);

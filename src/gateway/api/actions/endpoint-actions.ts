@@ -1,6 +1,7 @@
 import { RpcError } from '../../../agent-protocol/rpc.ts';
 import { ApiError } from '../../../lib/errors.ts';
 import { isWithin } from '../../../lib/network/port-range.ts';
+import type { OPERATIONS } from '../../../management/operations.ts';
 import { botUsers } from '../../../management/resources/bot-user.ts';
 import { type Endpoint, endpoints } from '../../../management/resources/endpoint.ts';
 import { reservedDomains } from '../../../management/resources/reserved-domain.ts';
@@ -14,14 +15,15 @@ import type { AuditRow } from '../../store/audit-log.ts';
 import { addressColumns, type CloudEndpointRow } from '../../store/cloud-endpoints.ts';
 import { changed } from '../../store/sql/table.ts';
 import type { ApiContext } from '../api-context.ts';
-import { type Actions, type ApiCaller, found } from '../operation-router.ts';
+import { type ActionsOf, type ApiCaller, found } from '../operation-router.ts';
 import { badRequest, refuse } from '../request.ts';
+import { historyActions } from './history-actions.ts';
 import { deviceWith, liveActions } from './online-actions.ts';
 import { checkPolicyText } from './policy-check.ts';
 import { freeTcpPort, tcpAddressAt } from './tcp-address-actions.ts';
 
 /** Reads what is online; creates, changes and deletes cloud endpoints. */
-export function endpointActions(context: ApiContext): { endpoints: Actions<typeof endpoints> } {
+export function endpointActions(context: ApiContext): { endpoints: ActionsOf<typeof OPERATIONS.endpoints> } {
   const { store, live } = context;
   const { database, cloudEndpoints: rows } = store;
   const reads = liveActions(
@@ -39,6 +41,7 @@ export function endpointActions(context: ApiContext): { endpoints: Actions<typeo
   return {
     endpoints: {
       ...reads,
+      getHistory: historyActions(context).ofEndpoint,
       async create({ type: _, url, bindings = [], ...sent }, caller) {
         const address = readUrl(context, url, bindings);
         const warnings = await checkPolicy(context, sent.traffic_policy, address);

@@ -3,6 +3,9 @@ import { withoutMapping } from '../../../lib/network/ip-address.ts';
 import type { EdgeContext } from '../../context/gateway-context.ts';
 import type { GatewayEndpoint } from '../../endpoints/online-endpoint.ts';
 
+/** TLS edges count for the tunnels behind them. */
+export type DeniedEndpoint = Pick<GatewayEndpoint, 'url'> & Partial<Pick<GatewayEndpoint, 'traffic'>>;
+
 interface DeniedClient {
   readonly remoteAddress?: string | undefined;
 }
@@ -33,9 +36,10 @@ export function noteDeniedRequest(
 /** The same before a request, or without any. */
 export function noteDeniedConnection(
   { activity }: Pick<EdgeContext, 'activity'>,
-  { url }: Pick<GatewayEndpoint, 'url'>,
+  { url, traffic }: DeniedEndpoint,
   client: DeniedClient,
 ): void {
+  traffic?.countRefusal(undefined, null);
   const describe = () => ({ endpoint: url, client_ip: withoutMapping(client.remoteAddress ?? '') });
   activity.sample('connection_denied.v0', url, describe);
 }

@@ -1,5 +1,6 @@
 import { isName, nameAt } from '../../../lib/http/header-fields.ts';
 import type { MemoryBudget } from '../../../lib/memory-budget.ts';
+import { turnTime } from '../../../lib/time/loop-turn.ts';
 import type { UpstreamConfig } from '../../../traffic-policy/action-config.ts';
 import type { CompiledPolicy } from '../../../traffic-policy/engine.ts';
 import { ClientLeft } from '../../../traffic-policy/policy-errors.ts';
@@ -71,6 +72,11 @@ export class EdgeRequest implements PolicyRequest {
   responseCookies?: readonly string[];
   upstream?: UpstreamConfig;
   notAdmitted?: () => NotAdmitted;
+  endedBy?: string;
+  /** When it came, in whole milliseconds of the loop's turns. */
+  readonly #cameAt: number;
+  /** Why no response of the upstream reaches the client. */
+  #fate: 'refused' | 'failed' | null = null;
   #expectContinue: ExpectContinue | null;
 
   /**
@@ -92,6 +98,8 @@ export class EdgeRequest implements PolicyRequest {
     this.endpoint = endpoint;
     this.connection = connection;
     this.method = req.method ?? 'GET';
+    this.#cameAt = outer === null ? turnTime() | 0 : outer.#cameAt;
+    res.onStatus = this;
     this.#calls = outer === null ? null : outer.#calls;
     if (outer === null) {
       const asked = isForwarded ? headerValue(req.rawHeaders, ASKED_HEADER) : undefined;
@@ -159,6 +167,30 @@ export class EdgeRequest implements PolicyRequest {
   countWith(other: EdgeRequest): this {
     this.#calls = other.calls;
     return this;
+  }
+
+  /** A policy or a restriction answers in place of the upstream. */
+  refuse(): void {
+    this.#fate = 'refused';
+  }
+
+  /** The upstream has no response. */
+  fail(): void {
+    this.#fate = 'failed';
+  }
+
+  /** Counts how it has ended, for its endpoint and for those that have forwarded it. @param status that the client gets */
+  responded(status: number): void {
+    const ms = (turnTime() | 0) - this.#cameAt;
+    this.#count(status, ms);
+    for (let { outer } = this; outer !== null; outer = outer.outer) outer.#count(status, ms);
+  }
+
+  #count(status: number, ms: number): void {
+    const { traffic } = this.endpoint;
+    if (this.#fate === 'refused') traffic.countRefusal(this.endedBy, ms);
+    else if (this.#fate === 'failed') traffic.countFailure(ms);
+    else traffic.countResponse(status, ms);
   }
 
   get version(): string {

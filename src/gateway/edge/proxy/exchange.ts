@@ -258,6 +258,7 @@ export class Exchange implements ExchangeEvents {
 
   #answerFailure(error: ApiError): void {
     const { request, context } = this.parts;
+    request.fail();
     request.endpoint.traffic.countError();
     if (error.code === UPSTREAM_UNREACHABLE && this.parts.onUnreachable(request)) return;
     request.body?.stop();

@@ -33,6 +33,8 @@ import { isForwarded, UpgradeExchange } from './upgrade.ts';
 import { convertWebSocket, rejectPlainRequest } from './websocket-tcp.ts';
 
 const SWITCHING_PROTOCOLS = 101;
+/** Of a request that gets no response. */
+const NO_STATUS = 0;
 /** Further members of a pool that a request is sent to: each may take as long as an agent waits for its upstream. */
 const MAX_MEMBERS = 3;
 
@@ -137,6 +139,8 @@ export class HttpProxy {
   #answer(outcome: Exclude<RequestOutcome, Forward>, request: EdgeRequest): void {
     request.body?.stop();
     if (outcome.kind === 'close') {
+      request.refuse();
+      request.responded(NO_STATUS);
       noteDeniedRequest(this.context, request.endpoint, request.req, null);
       request.watch?.closed();
       resetConnection(request.req.socket);
@@ -187,6 +191,7 @@ export class HttpProxy {
   #resume(outcome: Forward, failure: ForwardFailure, request: EdgeRequest): void {
     if (outcome.resume === null) {
       this.context.counters.upstreamFailures += 1;
+      request.fail();
       request.endpoint.traffic.countError();
       request.body?.stop();
       answerPolicyError(request.req, request.res, forwardError(failure));
@@ -248,6 +253,7 @@ export class HttpProxy {
     const { endpoint } = request;
     const onConnected = (client: Duplex, stream: Duplex) => {
       context.counters.responded(SWITCHING_PROTOCOLS, request.req.socket);
+      request.responded(SWITCHING_PROTOCOLS);
       for (const side of [client, stream]) keepWhileOpen(upgraded, side);
     };
     if (endpoint.websocketTcp) convertWebSocket(request, { upgrade, from: parts.from, onConnected, context });

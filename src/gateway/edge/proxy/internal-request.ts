@@ -39,6 +39,7 @@ export class InternalResponse
   implements ClientResponse
 {
   shouldKeepAlive = false;
+  onStatus: ClientResponse['onStatus'] = null;
   headersSent = false;
   destroyed = false;
   readonly chunkedEncoding = false;
@@ -71,6 +72,7 @@ export class InternalResponse
     this.#status = status;
     this.#headers = headers;
     this.headersSent = true;
+    this.onStatus?.responded(status);
     this.emit('head', status, headers);
   }
 

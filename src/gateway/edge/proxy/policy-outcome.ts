@@ -36,7 +36,10 @@ export function answerByPolicy(
 
 export function answerInstead(request: EdgeRequest, outcome: PolicyAnswer | PolicyError, context: EdgeContext): void {
   const { req, res, endpoint } = request;
-  if (outcome.kind === 'error' || outcome.refused) noteDeniedRequest(context, endpoint, req, outcome.status);
+  if (outcome.kind === 'error' || outcome.refused) {
+    request.refuse();
+    noteDeniedRequest(context, endpoint, req, outcome.status);
+  }
   if (outcome.kind === 'answer') {
     send(request, { status: outcome.status, headers: headersOf(outcome) }, outcome.body);
   } else {

@@ -68,6 +68,7 @@ function connect(request: EdgeRequest, client: ConvertedClient, response: Policy
   try {
     upstream = openUpstream(endpoint, from);
   } catch (error) {
+    request.fail();
     policy.onUpstreamDone?.(request, null);
     if (request.onFailure) {
       request.onFailure(TARGET_FAILED);

@@ -9,8 +9,8 @@ import {
 } from '../../../lib/network/proxy-protocol.ts';
 import type { InternalAddress } from '../../endpoints/online-endpoint.ts';
 
-/** What a node asks another one about itself: the figures of the dashboard, Prometheus text, or whether it answers at all. */
-export type NodeQuestion = 'counted' | 'metrics' | 'alive';
+/** What a node asks another one about itself: the figures of the dashboard, Prometheus text, history, or whether it answers at all. */
+export type NodeQuestion = 'counted' | 'metrics' | 'history' | 'alive';
 
 /**
  * What a connection of another node is for: the port of that name, a tcp endpoint's port, bytes for an internal endpoint, a

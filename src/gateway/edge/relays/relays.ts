@@ -26,7 +26,7 @@ interface RelayEvents {
   /** One to the port of tcp endpoints. */
   tcp: [client: Socket, port: number];
   /** A question, with what takes the answer. */
-  asked: [question: NodeQuestion, answer: (text: Promise<string>) => void];
+  asked: [question: NodeQuestion, answer: (text: Promise<string>) => void, details: string];
   /** A name at another node has had no request for long. */
   forgotten: [endpoint: RemoteEndpoint];
 }
@@ -39,6 +39,8 @@ const MAX_READING = 1024;
 const IDLE_MS = 500;
 /** Milliseconds for which an answer is expected after whatever has followed a client's last bytes. */
 const EXPECTED_MS = 10_000;
+/** Characters of what a node asks. */
+const MAX_DETAILS = 8_192;
 /** RFC 8555, 8.3. */
 const VALIDATION_PATH = '/.well-known/acme-challenge/';
 
@@ -116,16 +118,18 @@ export class Relays extends EventEmitter<RelayEvents> {
     const port = this.#relayed.get(client)?.port;
     if (port === 'database') return (secured) => this.databases.serve(secured);
     if (port === 'alive') return async (secured) => void secured.end();
-    if ((port !== 'counted' && port !== 'metrics') || this.listenerCount('asked') === 0) return undefined;
+    const isQuestion = port === 'counted' || port === 'metrics' || port === 'history';
+    if (!isQuestion || this.listenerCount('asked') === 0) return undefined;
     return async (secured) => {
-      const answer = await new Promise<string>((resolve) => void this.emit('asked', port, resolve));
+      const details = port === 'history' ? await detailsOf(secured) : '';
+      const answer = await new Promise<string>((resolve) => void this.emit('asked', port, resolve, details));
       secured.end(answer);
     };
   }
 
   /** @throws when the node does not answer in time */
-  ask(node: NodePlace, question: NodeQuestion): Promise<string> {
-    return this.#remote.ask(node, question);
+  ask(node: NodePlace, question: NodeQuestion, details = ''): Promise<string> {
+    return this.#remote.ask(node, question, details);
   }
 
   /** A connection continues over TLS. */
@@ -310,4 +314,15 @@ function parseHead(bytes: Buffer): { target: string; host: string } | null | und
   const host = /\nhost:[ \t]*([^\r\n]*)\r?\n/i.exec(head)?.[1];
   if (host === undefined) return end || bytes.length >= MAX_HEAD ? null : undefined;
   return { target: head.split(' ', 2)[1] ?? '', host: host.trim() };
+}
+
+/** The line that follows a question. @throws when it is too long, or the connection ends before */
+async function detailsOf(secured: TLSSocket): Promise<string> {
+  let text = '';
+  for await (const piece of secured.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
+    text += piece.toString('utf8');
+    if (text.length > MAX_DETAILS) throw new Error('a question of another gateway is too long');
+    if (text.includes('\n')) return text.slice(0, text.indexOf('\n'));
+  }
+  throw new Error('a question of another gateway is incomplete');
 }

@@ -24,10 +24,10 @@ import {
   type ClientInfo,
   EDGE_TERMINATION,
   type EndpointProtocol,
-  EndpointTraffic,
   type GatewayEndpoint,
   type InternalAddress,
 } from '../../endpoints/online-endpoint.ts';
+import { EndpointTraffic } from '../../endpoints/traffic-counts.ts';
 import { confirmedLink } from './confirmed-link.ts';
 import { LinkChannel, type OpenedLink } from './link-channel.ts';
 import { type LinkHealth, NO_HEALTH } from './node-health.ts';
@@ -191,8 +191,9 @@ export class RemoteEndpoints {
   }
 
   /** @throws when the node does not answer in time */
-  async ask(node: NodePlace, question: NodeQuestion): Promise<string> {
+  async ask(node: NodePlace, question: NodeQuestion, details = ''): Promise<string> {
     return this.own(node, question, async (secured, link) => {
+      if (details !== '') secured.write(`${details}\n`);
       const answer = await withDeadline(text(secured), `the answer to ${question}`, CONNECT_MS);
       link.destroy();
       return answer;

@@ -6,7 +6,7 @@ import type { PolicyConnection } from '../../../traffic-policy/policy-subjects.t
 import type { EdgeContext } from '../../context/gateway-context.ts';
 import type { AgentUpstream, ClientInfo, GatewayEndpoint, InternalLookupFor } from '../../endpoints/online-endpoint.ts';
 import { ClientConnection, findDestination } from '../connections/connect-phase.ts';
-import { noteDeniedConnection } from '../connections/denials.ts';
+import { type DeniedEndpoint, noteDeniedConnection } from '../connections/denials.ts';
 import { OpenConnections, pipeBoth } from '../connections/open-connections.ts';
 import { resetConnection } from '../http/error-response.ts';
 import { meetsClientDemands } from '../tls/handshakes.ts';
@@ -58,7 +58,7 @@ export class StreamProxy {
   }
 
   /** Refuses a connection to an endpoint: its policy or an IP restriction does not allow it. */
-  deny(client: Socket, endpoint: Pick<GatewayEndpoint, 'url'>): void {
+  deny(client: Socket, endpoint: DeniedEndpoint): void {
     noteDeniedConnection(this.context, endpoint, client);
     resetConnection(client);
   }

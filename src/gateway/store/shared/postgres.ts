@@ -633,6 +633,9 @@ export class Postgres {
     return this.#connection.close();
   }
 
+  /** Statements about what is no part of the shared content: nobody's commit waits for them. @throws {DatabaseAway} */
+  readonly ask: Ask = (...statement) => this.#query(...statement);
+
   #query<Row>(text: string, values: readonly unknown[] = [], answerMs = QUERY_MS): Promise<Row[]> {
     return this.#connection.ask<Row>(text, values, answerMs);
   }

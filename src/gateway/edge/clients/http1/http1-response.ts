@@ -26,6 +26,7 @@ const SMALL = 16_384;
 
 export class Http1Response extends EventEmitter implements ClientResponse {
   shouldKeepAlive: boolean;
+  onStatus: ClientResponse['onStatus'] = null;
   headersSent = false;
   destroyed = false;
   chunkedEncoding = false;
@@ -68,6 +69,7 @@ export class Http1Response extends EventEmitter implements ClientResponse {
     }
     this.headersSent = true;
     this.options.counters.responded(status, this.#socket);
+    this.onStatus?.responded(status);
     this.#bodyless = this.#isHead || status === 204 || status === 304;
     this.chunkedEncoding = !this.#bodyless && !hasLength && !this.#isHttp10;
     this.#untilClose = !this.#bodyless && !hasLength && this.#isHttp10;

@@ -14,6 +14,7 @@ const WITHOUT_BODY: ReadonlySet<number> = new Set([204, 205, 304]);
 export class Http2Response implements ClientResponse {
   /** Ignored: the end of a stream does not close the connection. */
   shouldKeepAlive = true;
+  onStatus: ClientResponse['onStatus'] = null;
   readonly chunkedEncoding = true;
   readonly #stream: ServerHttp2Stream;
   readonly #counters: EdgeCounters;
@@ -94,6 +95,7 @@ export class Http2Response implements ClientResponse {
     head[':status'] = status > 599 ? 500 : status;
     this.#head = head;
     this.#counters.responded(status);
+    this.onStatus?.responded(status);
     if (WITHOUT_BODY.has(status)) {
       this.#bodyless = true;
       // Go's client would wait for a body of that length, although a 304 may state one (RFC 9110, 8.6).

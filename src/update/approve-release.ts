@@ -3,18 +3,15 @@ import { createReadStream, existsSync } from 'node:fs';
 import { mkdir, readdir, rm, stat, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
-import { hasErrno, OperatorError } from '../../lib/errors.ts';
-import { writeDurably } from '../../lib/files/durable-write.ts';
-import { ownCommand } from '../../lib/process/own-command.ts';
-import { type FoundRelease, findRelease } from '../../update/find-release.ts';
-import type { Channel, KeySet, Release, ReleaseFile } from '../../update/release.ts';
-import { download, type ReleaseSource } from '../../update/release-source.ts';
-import { diskFiles } from '../../update/update-files.ts';
-import { UpdateRecords } from '../../update/update-records.ts';
+import { hasErrno, OperatorError } from '../lib/errors.ts';
+import { writeDurably } from '../lib/files/durable-write.ts';
+import { ownCommand } from '../lib/process/own-command.ts';
+import { type FoundRelease, findRelease } from './find-release.ts';
+import type { Channel, KeySet, Release, ReleaseFile } from './release.ts';
 import { MANIFEST, mirroredReleases, releasesIn } from './release-mirror.ts';
-
-export { resumeVersion, stoppedVersions, stopVersion } from '../store/agent-updates.ts';
-export { mirroredReleases, missingFiles } from './release-mirror.ts';
+import { download, type ReleaseSource } from './release-source.ts';
+import { diskFiles } from './update-files.ts';
+import { UpdateRecords } from './update-records.ts';
 
 /** Each takes some hundred megabytes. */
 const MAX_RELEASES = 10;

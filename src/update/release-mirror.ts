@@ -1,8 +1,8 @@
 import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import { hasErrno } from '../../lib/errors.ts';
-import { Release, SignedRelease } from '../../update/release.ts';
-import { compareVersions } from '../../update/version-order.ts';
+import { hasErrno } from '../lib/errors.ts';
+import { Release, SignedRelease } from './release.ts';
+import { compareVersions } from './version-order.ts';
 
 /** A release that the gateway's operator has approved for devices. */
 export interface MirroredRelease {

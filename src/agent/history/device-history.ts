@@ -1,0 +1,210 @@
+import { appendFile, readFile, rename, writeFile } from 'node:fs/promises';
+import { z } from 'zod';
+import { hasErrno, messageOf } from '../../lib/errors.ts';
+import { Repeats } from '../../lib/log/repeats.ts';
+import type { AgentContext } from '../context/agent-context.ts';
+import type { TunnelState } from '../tunnels/tunnel.ts';
+import type { Traffic } from '../upstreams/traffic-counters.ts';
+import { machineState } from './machine-state.ts';
+
+const MINUTE_MS = 60_000;
+/** Seconds of a slot. The file gets a line for each, and no more than this: SD cards wear out. */
+export const SLOT_SECONDS = 600;
+const KEPT_SLOTS = 144;
+/** What the file gets in the time that is kept, in bytes; beyond it, slots are in memory only. */
+const MAX_WRITTEN = 200_000;
+const MODE = 0o600;
+
+const count = z.int().nonnegative();
+const TunnelSlot = z.tuple([
+  count.describe('seconds online'),
+  count.describe('requests'),
+  count.describe('bytes in'),
+  count.describe('bytes out'),
+]);
+type TunnelSlot = z.output<typeof TunnelSlot>;
+
+const reading = z.number().nullable();
+/** What has happened in ten minutes. */
+const Slot = z.object({
+  /** When it began, in whole seconds since 1970, and for how many of them the agent ran. */
+  at: count,
+  ran: count,
+  /** Seconds with a session, and how often one came. */
+  online: count,
+  sessions: count,
+  /** By id; left out: online all the time, without traffic. */
+  tunnels: z.record(z.string(), TunnelSlot),
+  ...{ temperature: reading, freeMemory: reading, freeDisk: reading, signal: reading },
+});
+export type Slot = z.output<typeof Slot>;
+
+/** What is counted of a tunnel. */
+export interface CountedTunnel {
+  readonly id: string;
+  readonly state: TunnelState;
+  readonly traffic: Traffic | null;
+}
+
+interface Counted {
+  requests: number;
+  bytesIn: number;
+  bytesOut: number;
+}
+
+/**
+ * What has happened on this device in the last day, in slots of ten minutes, also while no gateway could be reached. It looks once
+ * a minute; a power cut loses ten.
+ */
+export class DeviceHistory {
+  #slots: Slot[] = [];
+  #current: Slot;
+  #before: ReadonlyMap<string, Counted> = new Map();
+  #lookedAt: number;
+  #wasOnline = false;
+  #cancel: (() => void) | null = null;
+  #writing: Promise<void> = Promise.resolve();
+  readonly #failures = new Repeats();
+
+  constructor(
+    private readonly context: Pick<AgentContext, 'clock' | 'log'>,
+    private readonly own: {
+      readonly file: string;
+      readonly dataDir: string;
+      readonly isOnline: () => boolean;
+      readonly tunnels: () => readonly CountedTunnel[];
+      /** Milliseconds since 1970; left out: the system's clock. */
+      readonly time?: () => number;
+    },
+  ) {
+    this.#lookedAt = context.clock.now();
+    this.#current = emptySlot(this.#seconds);
+  }
+
+  async start(): Promise<void> {
+    this.#slots = await this.#read();
+    this.#next();
+  }
+
+  /** Writes what it has. */
+  async stop(): Promise<void> {
+    this.#cancel?.();
+    this.#look();
+    await this.#end();
+    await this.#writing;
+  }
+
+  /** The slots of the last day, the oldest first, with the one that runs. */
+  get slots(): readonly Slot[] {
+    this.#look();
+    const oldest = this.#seconds - KEPT_SLOTS * SLOT_SECONDS;
+    return [...this.#slots, this.#current].filter(({ at }) => at >= oldest);
+  }
+
+  #next(): void {
+    this.#cancel = this.context.clock.after(MINUTE_MS, () => {
+      this.#look();
+      const at = slotAt(this.#seconds);
+      if (at !== this.#current.at) void this.#end();
+      this.#next();
+    });
+  }
+
+  #look(): void {
+    const now = this.context.clock.now();
+    const seconds = Math.round((now - this.#lookedAt) / 1000);
+    this.#lookedAt = now;
+    const slot = this.#current;
+    const isOnline = this.own.isOnline();
+    slot.ran += seconds;
+    if (isOnline) slot.online += seconds;
+    if (isOnline && !this.#wasOnline) slot.sessions += 1;
+    this.#wasOnline = isOnline;
+    const counted = new Map<string, Counted>();
+    for (const { id, state, traffic } of this.own.tunnels()) {
+      const { requests = 0, bytesIn = 0, bytesOut = 0 } = traffic ?? {};
+      const before = this.#before.get(id) ?? { requests: 0, bytesIn: 0, bytesOut: 0 };
+      // A gateway that counts begins again with each session.
+      const since = (value: number, earlier: number) => (value < earlier ? value : value - earlier);
+      counted.set(id, { requests, bytesIn, bytesOut });
+      const [online, ...counts] = slot.tunnels[id] ?? [slot.ran - seconds, 0, 0, 0];
+      const more = [since(requests, before.requests), since(bytesIn, before.bytesIn), since(bytesOut, before.bytesOut)];
+      const values = counts.map((value, at) => value + (more[at] ?? 0)) as [number, number, number];
+      slot.tunnels[id] = [state === 'online' ? online + seconds : online, ...values];
+      if (isQuiet(slot.tunnels[id], slot.ran)) delete slot.tunnels[id];
+    }
+    this.#before = counted;
+  }
+
+  async #end(): Promise<void> {
+    const ended = this.#current;
+    this.#current = emptySlot(this.#seconds);
+    this.#slots = [...this.#slots.slice(1 - KEPT_SLOTS), ended];
+    Object.assign(ended, await machineState(this.own.dataDir));
+    const text = `${JSON.stringify(ended)}\n`;
+    const written = this.#slots.reduce((sum, slot) => sum + JSON.stringify(slot).length + 1, 0);
+    if (written > MAX_WRITTEN) return;
+    this.#write(() => appendFile(this.own.file, text, { mode: MODE }));
+  }
+
+  #write(write: () => Promise<void>): void {
+    this.#writing = this.#writing.then(write).catch((error: unknown) => {
+      const times = this.#failures.timesDue('write');
+      if (times !== null)
+        this.context.log.warn({ times, reason: messageOf(error) }, 'history of the device not written');
+    });
+  }
+
+  /** Slots of the last day. The file is written again without older ones. */
+  async #read(): Promise<Slot[]> {
+    const { file } = this.own;
+    let text: string;
+    try {
+      text = await readFile(file, 'utf8');
+    } catch (error) {
+      if (!hasErrno(error, 'ENOENT'))
+        this.context.log.warn({ reason: messageOf(error) }, 'history of the device cannot be read');
+      return [];
+    }
+    const lines = text.split('\n').filter((line) => line !== '');
+    const slots = lines.flatMap(slotOf).slice(-KEPT_SLOTS);
+    if (slots.length < lines.length || !text.endsWith('\n')) {
+      this.#write(async () => {
+        await writeFile(`${file}.tmp`, slots.map((slot) => `${JSON.stringify(slot)}\n`).join(''), { mode: MODE });
+        await rename(`${file}.tmp`, file);
+      });
+    }
+    return slots;
+  }
+
+  get #seconds(): number {
+    return Math.floor((this.own.time ?? Date.now)() / 1000);
+  }
+}
+
+/** What a tunnel has in a slot. */
+export function ofTunnel({ tunnels, ran }: Slot, id: string): TunnelSlot {
+  return tunnels[id] ?? [ran, 0, 0, 0];
+}
+
+function isQuiet([online, ...counts]: TunnelSlot, ran: number): boolean {
+  return online === ran && counts.every((value) => value === 0);
+}
+
+function slotAt(seconds: number): number {
+  return seconds - (seconds % SLOT_SECONDS);
+}
+
+function emptySlot(seconds: number): Slot {
+  const none = { temperature: null, freeMemory: null, freeDisk: null, signal: null };
+  return { at: slotAt(seconds), ran: 0, online: 0, sessions: 0, tunnels: {}, ...none };
+}
+
+/** A line that was not written to its end is left out. */
+function slotOf(line: string): Slot[] {
+  try {
+    return [Slot.parse(JSON.parse(line))];
+  } catch {
+    return [];
+  }
+}

@@ -1,0 +1,115 @@
+import { ENDINGS, LATENCY_BOUNDS, LATENCY_CLASSES } from '../endpoints/traffic-counts.ts';
+
+const LATENCY_COLUMNS = Array.from({ length: LATENCY_CLASSES }, (_, at) => `latency_${LATENCY_BOUNDS[at] ?? 'more'}`);
+
+/** What a row of the history has, in this order: numbers that may be added up, over time and over gateways. */
+export const COLUMNS: readonly string[] = [
+  'requests',
+  ...ENDINGS,
+  ...LATENCY_COLUMNS,
+  'received',
+  'sent',
+  'reconnects',
+  'online',
+];
+
+const ENDED_AT = 1;
+const LATENCY_AT = ENDED_AT + ENDINGS.length;
+const RECEIVED_AT = LATENCY_AT + LATENCY_CLASSES;
+
+/** What is counted of an endpoint, a device or a gateway in some time. */
+export class Values {
+  readonly numbers = new Float64Array(COLUMNS.length);
+  /** Refused requests by type of action; null: none. */
+  refusals: Record<string, number> | null = null;
+
+  static of(numbers: ArrayLike<number>, refusals: Values['refusals']): Values {
+    const values = new Values();
+    values.numbers.set(numbers);
+    values.refusals = refusals;
+    return values;
+  }
+
+  get isZero(): boolean {
+    return this.numbers.every((value) => value === 0);
+  }
+
+  add({ numbers, refusals }: Values): this {
+    for (let at = 0; at < numbers.length; at++) this.numbers[at] = (this.numbers[at] ?? 0) + (numbers[at] ?? 0);
+    for (const [action, times] of Object.entries(refusals ?? {})) {
+      this.refusals ??= {};
+      this.refusals[action] = (this.refusals[action] ?? 0) + times;
+    }
+    return this;
+  }
+
+  /** What has been added since it was `before`. */
+  since(before: Values): Values {
+    const numbers = this.numbers.map((value, at) => value - (before.numbers[at] ?? 0));
+    const grown = Object.entries(this.refusals ?? {})
+      .map(([action, times]) => [action, times - (before.refusals?.[action] ?? 0)] as const)
+      .filter(([, times]) => times > 0);
+    return Values.of(numbers, grown.length === 0 ? null : Object.fromEntries(grown));
+  }
+
+  get requests(): number {
+    return this.numbers[0] ?? 0;
+  }
+
+  set requests(value: number) {
+    this.numbers[0] = value;
+  }
+
+  /** How requests have ended, and their latency, as `EndedRequests` counts them. */
+  get ended(): Float64Array {
+    return this.numbers.subarray(ENDED_AT, RECEIVED_AT);
+  }
+
+  /** Of clients, in bytes. */
+  get received(): number {
+    return this.numbers[RECEIVED_AT] ?? 0;
+  }
+
+  get sent(): number {
+    return this.numbers[RECEIVED_AT + 1] ?? 0;
+  }
+
+  setBytes(received: number, sent: number): void {
+    this.numbers[RECEIVED_AT] = received;
+    this.numbers[RECEIVED_AT + 1] = sent;
+  }
+
+  get reconnects(): number {
+    return this.numbers[RECEIVED_AT + 2] ?? 0;
+  }
+
+  set reconnects(value: number) {
+    this.numbers[RECEIVED_AT + 2] = value;
+  }
+
+  /** Seconds online of days whose runs are no longer kept. */
+  get online(): number {
+    return this.numbers[RECEIVED_AT + 3] ?? 0;
+  }
+
+  /**
+   * The latency that a share of the requests does not exceed, in milliseconds: interpolated within its class; null without
+   * requests. @param share such as 0.95
+   */
+  latency(share: number): number | null {
+    const classes = this.numbers.subarray(LATENCY_AT, RECEIVED_AT);
+    const total = classes.reduce((sum, each) => sum + each, 0);
+    if (total === 0) return null;
+    let below = 0;
+    for (let at = 0; at < classes.length; at++) {
+      const here = classes[at] ?? 0;
+      if (here > 0 && below + here >= share * total) {
+        const [from, to] = [LATENCY_BOUNDS[at - 1] ?? 0, LATENCY_BOUNDS[at]];
+        // Nobody knows how long the slowest have taken.
+        return to === undefined ? from : Math.round(from + ((to - from) * (share * total - below)) / here);
+      }
+      below += here;
+    }
+    return null;
+  }
+}

@@ -1,0 +1,152 @@
+import type { Ask } from '../store/shared/postgres-connection.ts';
+import type { HistoryFile, HistorySubject, NewHistoryRow, NewRun, Run } from './history-file.ts';
+import { MINUTES } from './history-file.ts';
+import { type HistoryPart, type HistoryRange, levelOf, type SubjectName } from './history-points.ts';
+import { Values } from './history-values.ts';
+
+/**
+ * Outside the order of commits, and of no gateway's copy: nobody waits for it, and whoever is late has it in its own file. A row
+ * by the hour or the day has all numbers of one gateway.
+ */
+const SCHEMA = `
+  CREATE TABLE IF NOT EXISTS device_agent.history (
+    node text NOT NULL, level text NOT NULL, kind text NOT NULL, key text NOT NULL, device text NOT NULL,
+    at bigint NOT NULL, numbers double precision[] NOT NULL, refusals jsonb,
+    PRIMARY KEY (kind, key, level, at, node, device)
+  );
+  CREATE INDEX IF NOT EXISTS history_of_devices ON device_agent.history (device, level, at) WHERE device <> '';
+  CREATE TABLE IF NOT EXISTS device_agent.history_runs (
+    node text NOT NULL, kind text NOT NULL, key text NOT NULL, device text NOT NULL,
+    since bigint NOT NULL, until bigint, PRIMARY KEY (kind, key, since, node, device)
+  );
+  CREATE TABLE IF NOT EXISTS device_agent.history_nodes (node text PRIMARY KEY, written bigint NOT NULL);
+`;
+
+/** Rows in a statement: others wait for it on the same connection. */
+const AT_ONCE = 1_000;
+/** Hours are kept so long, in minutes. */
+const KEPT_HOURS = 30 * MINUTES.days;
+
+/** What all gateways of a shared database keep of their histories, for when one of them is gone. */
+export class SharedHistory {
+  #isReady = false;
+
+  constructor(
+    private readonly ask: Ask,
+    /** What this gateway is called. */
+    private readonly node: string,
+    private readonly days: number,
+  ) {}
+
+  /** Passes on what the file has of complete hours and days. @throws {DatabaseAway} */
+  async take(file: HistoryFile): Promise<void> {
+    const { hours, days, runs, until } = file.notPassedOn();
+    if (hours.length + days.length + runs.length === 0) return;
+    await this.#prepare();
+    for (const part of parts(hours)) await this.#put('hours', part);
+    for (const part of parts(days)) await this.#put('days', part);
+    for (const part of parts(runs)) await this.#putRuns(part);
+    await this.ask(
+      'INSERT INTO device_agent.history_nodes VALUES ($1, $2) ON CONFLICT (node) DO UPDATE SET written = excluded.written',
+      [this.node, file.written],
+    );
+    if (days.length > 0) await this.#forget(until.days);
+    await file.passedOn(until);
+  }
+
+  /**
+   * What gateways have passed on that are not asked themselves. @param asked those that are, with when their files begin, in
+   * minutes: what they had before is in nobody's file @throws {DatabaseAway}
+   */
+  async part(
+    of: SubjectName,
+    { from, to, step }: HistoryRange,
+    asked: ReadonlyMap<string, number>,
+  ): Promise<HistoryPart> {
+    await this.#prepare();
+    const begun = JSON.stringify(Object.fromEntries(asked));
+    const level = levelOf(step);
+    const runs = (kind: HistorySubject['kind'], key: string) => this.#runs(kind, key, { from, to, step }, begun);
+    return {
+      // Minutes are in the files alone.
+      rows: level === 'minutes' ? [] : await this.#rows(of, level, { from, to, step }, begun),
+      runs: await runs(of.kind, of.key),
+      known: of.kind === 'gateway' ? [] : await runs('gateway', ''),
+    };
+  }
+
+  async #rows({ kind, key }: SubjectName, level: 'hours' | 'days', { from, to }: HistoryRange, begun: string) {
+    const which = {
+      gateway: "kind = 'gateway'",
+      device: "device = $5 AND kind IN ('endpoint', 'device')",
+      endpoint: "kind = 'endpoint' AND key = $5",
+    }[kind];
+    const rows = await this.ask<{ at: string; numbers: number[]; refusals: Values['refusals'] }>(
+      `SELECT at, numbers, refusals FROM device_agent.history
+      WHERE ${which} AND level = $1 AND at >= $2 AND at < $3 AND at < coalesce(($4::jsonb->>node)::bigint, $3)`,
+      [level, from, to, begun, ...(kind === 'gateway' ? [] : [key])],
+    );
+    return rows.map(({ at, numbers, refusals }) => ({ at: Number(at), values: Values.of(numbers, refusals) }));
+  }
+
+  async #runs(kind: HistorySubject['kind'], key: string, { from, to }: HistoryRange, begun: string): Promise<Run[]> {
+    const rows = await this.ask<{ since: string; until: string }>(
+      `WITH ended AS (
+        SELECT since, least(coalesce(until, written), ($3::jsonb->>node)::bigint * 60) AS until
+        FROM device_agent.history_runs JOIN device_agent.history_nodes USING (node)
+        WHERE kind = $4 AND since < $2 ${kind === 'gateway' ? '' : 'AND key = $5'}
+      )
+      SELECT since, until FROM ended WHERE until > $1 AND until > since`,
+      [from * 60, to * 60, begun, kind, ...(kind === 'gateway' ? [] : [key])],
+    );
+    return rows.map(({ since, until }) => ({ since: Number(since), until: Number(until) }));
+  }
+
+  async #prepare(): Promise<void> {
+    if (this.#isReady) return;
+    await this.ask(SCHEMA);
+    this.#isReady = true;
+  }
+
+  async #put(level: 'hours' | 'days', rows: readonly NewHistoryRow[]): Promise<void> {
+    // The seconds online are in the runs, which are kept as long as the days.
+    const sent = rows.map(({ of, at, values }) => ({
+      ...{ ...named(of), at, numbers: [...values.numbers.subarray(0, -1), 0], refusals: values.refusals },
+    }));
+    await this.ask(
+      `INSERT INTO device_agent.history
+      SELECT $1, $2, kind, key, device, at, numbers, refusals FROM jsonb_to_recordset($3::jsonb)
+        AS row (kind text, key text, device text, at bigint, numbers double precision[], refusals jsonb)
+      ON CONFLICT (kind, key, level, at, node, device) DO UPDATE SET numbers = excluded.numbers, refusals = excluded.refusals`,
+      [this.node, level, JSON.stringify(sent)],
+    );
+  }
+
+  async #putRuns(runs: readonly NewRun[]): Promise<void> {
+    await this.ask(
+      `INSERT INTO device_agent.history_runs
+      SELECT $1, kind, key, device, since, until FROM jsonb_to_recordset($2::jsonb)
+        AS row (kind text, key text, device text, since bigint, until bigint)
+      ON CONFLICT (kind, key, since, node, device) DO UPDATE SET until = excluded.until`,
+      [this.node, JSON.stringify(runs.map(({ of, since, until }) => ({ ...named(of), since, until })))],
+    );
+  }
+
+  async #forget(now: number): Promise<void> {
+    const oldest = now - this.days * MINUTES.days;
+    await this.ask("DELETE FROM device_agent.history WHERE node = $1 AND (at < $2 OR (level = 'hours' AND at < $3))", [
+      this.node,
+      oldest,
+      now - KEPT_HOURS,
+    ]);
+    await this.ask('DELETE FROM device_agent.history_runs WHERE until < $1', [oldest * 60]);
+  }
+}
+
+function named({ kind, key, device }: HistorySubject): HistorySubject {
+  return { kind, key, device };
+}
+
+function* parts<T>(all: readonly T[]): Generator<readonly T[]> {
+  for (let at = 0; at < all.length; at += AT_ONCE) yield all.slice(at, at + AT_ONCE);
+}

@@ -1,0 +1,71 @@
+import { z } from 'zod';
+import { refused, WRONG_VALUE } from './refusal.ts';
+import { orNull } from './resource.ts';
+
+const time = z.iso
+  .datetime({ offset: true, error: refused(WRONG_VALUE, 'must be a time such as 2026-11-26T00:00:00Z') })
+  .transform((text) => new Date(text).toISOString())
+  .optional();
+
+/** Which time of a history, and how finely. */
+export const HistoryQuery = z.strictObject({
+  from: time.meta({ description: 'RFC 3339: from then on. Default: the last 24 hours.' }),
+  to: time.meta({ description: 'RFC 3339: until then. Default: now.' }),
+  step: z.enum(['minute', 'hour', 'day'], refused(WRONG_VALUE, 'must be minute, hour or day')).optional().meta({
+    description:
+      'The length of each point. `minute` is kept for three hours, `hour` for 30 days, `day` as long as `GATEWAY_HISTORY` says. Default: the finest that is kept for all of the time, and has at most 200 points.',
+  }),
+});
+export type HistoryQuery = z.output<typeof HistoryQuery>;
+
+export const GatewayHistoryQuery = HistoryQuery.extend({
+  url: z.string().max(1024, refused(WRONG_VALUE, 'is too long')).optional().meta({
+    description: 'The URL of an endpoint, which need not be online any more. Default: all endpoints of the gateway.',
+  }),
+});
+export type GatewayHistoryQuery = z.output<typeof GatewayHistoryQuery>;
+
+const count = z.int();
+
+const HistoryPoint = z
+  .object({
+    at: z.string().describe('When it begins. RFC 3339, UTC.'),
+    known_seconds: count.describe('Seconds in which a gateway ran: nothing is known of the others.'),
+    online_seconds: count.describe('Seconds online, of those that are known.'),
+    requests: count.describe('Requests; for tcp and tls endpoints, connections.'),
+    informational: count.describe(
+      'Responses with a status from 100 to 199: connections that have switched to WebSocket, for example.',
+    ),
+    successful: count.describe('Responses with a status from 200 to 299.'),
+    redirections: count.describe('Responses with a status from 300 to 399.'),
+    client_errors: count.describe('Responses with a status from 400 to 499, without those of a policy.'),
+    server_errors: count.describe('Responses of the upstream with a status from 500 on.'),
+    refused: count.describe('Requests and connections that a traffic policy or an IP restriction has refused.'),
+    refused_by: z
+      .record(z.string(), count)
+      .describe('The refused ones by type of action; `restriction`: by no action.'),
+    failed: count.describe('Requests without a response of the upstream.'),
+    received_bytes: count.describe('Bytes from clients to the upstream.'),
+    sent_bytes: count.describe('Bytes from the upstream to clients.'),
+    reconnects: count.describe('How often it came back online.'),
+    latency_ms: orNull(
+      z.object({
+        p50: count.describe('Half of the requests took at most so long.'),
+        p95: count.describe('95 % of them did.'),
+        p99: count.describe('99 % of them did.'),
+      }),
+    ).describe('Milliseconds from a request to the head of its response; estimated. Null without requests.'),
+  })
+  .describe('What has happened in one step of a history.');
+export type HistoryPoint = z.output<typeof HistoryPoint>;
+
+export const HistoryAnswer = z
+  .object({
+    uri: z.string().describe('The URI of this history.'),
+    from: z.string().describe('When the first point begins. RFC 3339, UTC.'),
+    to: z.string().describe('When the last point ends. RFC 3339, UTC.'),
+    step: z.enum(['minute', 'hour', 'day']).describe('The length of each point. Days are those of UTC.'),
+    points: z.array(HistoryPoint).describe('The oldest first, without gaps.'),
+  })
+  .describe('What has happened at an endpoint, a device or a gateway.');
+export type HistoryAnswer = z.output<typeof HistoryAnswer>;

@@ -1,0 +1,76 @@
+import { readFileSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, it, onTestFinished } from 'vitest';
+import { deviceHistory, tunnelHistory } from '../../../src/agent/api/history-answers.ts';
+import { type CountedTunnel, DeviceHistory } from '../../../src/agent/history/device-history.ts';
+import { silentLog } from '../../support/silent-log.ts';
+import { SteeredClock } from '../../support/steered-clock.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
+
+const BEGIN = Date.UTC(2026, 0, 1);
+const CREATED = { id: 'tn_1', created_at: new Date(BEGIN).toISOString() };
+
+function device(folder = temporaryFolder(), begin = BEGIN) {
+  const clock = new SteeredClock();
+  const state = { isOnline: true, tunnel: 'online' as CountedTunnel['state'], requests: 0 };
+  const from = clock.now();
+  const history = new DeviceHistory(
+    { clock, log: silentLog },
+    {
+      ...{ file: join(folder, 'history.jsonl'), dataDir: folder, isOnline: () => state.isOnline },
+      time: () => begin + clock.now() - from,
+      tunnels: () => {
+        const { tunnel, requests } = state;
+        const traffic = { connections: 1, requests, bytesIn: 10 * requests, bytesOut: 100 * requests, lastAt: null };
+        return [{ id: CREATED.id, state: tunnel, traffic }];
+      },
+    },
+  );
+  return { history, clock, state, folder };
+}
+
+const sum = <P extends object>(points: readonly P[], member: keyof P) =>
+  points.reduce((all, point) => all + Number(point[member]), 0);
+
+it('counts a day in slots of ten minutes, also offline, and has it after a restart', async () => {
+  const { history, clock, state, folder } = device();
+  await history.start();
+  for (let minute = 1; minute <= 24 * 60; minute++) {
+    // Two hours without a gateway; upstream traffic in the first ten minutes of each hour.
+    state.isOnline = minute <= 600 || minute > 720;
+    state.tunnel = state.isOnline ? 'online' : 'offline';
+    if (minute % 60 < 10) state.requests += 3;
+    await clock.advance(60_000);
+  }
+  const whole = tunnelHistory(history, CREATED);
+  expect(sum(whole.points, 'known_seconds')).toBe(86_400);
+  expect(sum(whole.points, 'online_seconds')).toBe(22 * 3_600);
+  expect(sum(whole.points, 'requests')).toBe(state.requests);
+  expect(sum(whole.points, 'sent_bytes')).toBe(100 * state.requests);
+  await history.stop();
+  // An SD card: a line for each slot, and not more than 200 kB a day.
+  expect(readFileSync(join(folder, 'history.jsonl'), 'utf8').split('\n').length).toBeLessThan(150);
+  expect(statSync(join(folder, 'history.jsonl')).size).toBeLessThan(50_000);
+
+  const again = device(folder, BEGIN + 26 * 3_600_000);
+  await again.history.start();
+  onTestFinished(() => again.history.stop());
+  const later = deviceHistory(again.history);
+  // What is older than a day is gone, and nothing is known of the time in between.
+  expect(sum(later.points, 'known_seconds')).toBe(22 * 3_600);
+  expect(sum(later.points, 'online_seconds')).toBe(20 * 3_600);
+  expect(later.points[0]?.available_disk_bytes).toBeGreaterThan(0);
+});
+
+it('shows nothing of the time before a tunnel was created', async () => {
+  const { history, clock } = device();
+  await history.start();
+  onTestFinished(() => history.stop());
+  for (let minute = 1; minute <= 60; minute++) await clock.advance(60_000);
+  const created_at = new Date(BEGIN + 45 * 60_000).toISOString();
+  expect(tunnelHistory(history, { id: 'tn_2', created_at }).points.map(({ at }) => at.slice(11, 16))).toEqual([
+    '00:40',
+    '00:50',
+    '01:00',
+  ]);
+});
