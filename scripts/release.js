@@ -3,8 +3,17 @@
 // is signed afterwards, where the key is: docs/updates.md.
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { copyFileSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { join, resolve } from 'node:path';
+import {
+  chmodSync,
+  copyFileSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
+import { join, relative, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { staleManifests } from './manifests.js';
 import { checkRepository, releaseNotes } from './release-notes.js';
@@ -22,7 +31,8 @@ export function checksums(folder) {
     `${createHash('sha256')
       .update(readFileSync(join(folder, name)))
       .digest('hex')}  ${name}\n`;
-  return readdirSync(folder)
+  return filesBelow(folder)
+    .map((path) => relative(folder, path))
     .filter((name) => name !== 'SHA256SUMS')
     .sort()
     .map(line)
@@ -70,6 +80,7 @@ function release(tag, { isRehearsal, isCheck }) {
     execFileSync(command, args, { env, stdio: ['ignore', 'ignore', 'inherit'] });
   run('npm', 'run', 'build');
   run('npm', 'run', 'packages');
+  setModes([...git('ls-files', '-z').split('\0'), ...filesBelow('dist'), ...filesBelow('build/packages')]);
   for (const path of NPM_PACKAGES)
     run('npm', 'pack', resolve(path), '--ignore-scripts', '--silent', '--pack-destination', folder);
   for (const kind of ['deb', 'archive']) check(() => run('npm', 'run', 'packages', '--', kind, '--folder', folder));
@@ -80,6 +91,22 @@ function release(tag, { isRehearsal, isCheck }) {
   writeFileSync(join(folder, 'image.args'), `VERSION=${version}\nSOURCE_COMMIT=${commit}\nSOURCE_URL=${source}\n`);
   writeFileSync(join(folder, 'SHA256SUMS'), checksums(folder));
   process.stdout.write(`${folder}: ${readdirSync(folder).join(', ')}\n`);
+}
+
+/**
+ * Gives files the modes that git knows, whatever this machine's umask is: npm packs them.
+ *
+ * @param {string[]} paths
+ */
+function setModes(paths) {
+  for (const path of paths.filter(Boolean)) chmodSync(path, statSync(path).mode & 0o100 ? 0o755 : 0o644);
+}
+
+/** @param {string} folder */
+function filesBelow(folder) {
+  return readdirSync(folder, { recursive: true, encoding: 'utf8' })
+    .map((name) => join(folder, name))
+    .filter((path) => statSync(path).isFile());
 }
 
 /** @param {string[]} args */

@@ -1,34 +1,39 @@
 import { createHash } from 'node:crypto';
-import { copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import publication from '../../packaging/publication.json' with { type: 'json' };
 import { ARCHITECTURES } from './debian-files.ts';
 import { execute } from './execute.ts';
+import { sourceDate } from './program.ts';
 
 const { name, apt } = publication;
 
 /**
- * Adds packages to a signed apt repository: a folder of static files, which may be new. What it has already stays.
+ * Adds packages to a signed apt repository: a folder of static files, which may be new. What it has already stays. The same
+ * commit gives the same bytes, except for the signatures.
  *
  * @param folder of the repository
  * @param debs paths of packages
- * @param key file with a secret OpenPGP key without a passphrase, as `gpg --export-secret-keys` writes it
+ * @param key file with a secret OpenPGP key without a passphrase, as `gpg --export-secret-keys` writes it; null: not signed
  * @param url where the folder will be
  * @throws Error when a tool fails, or the key cannot sign
  */
-export function addToRepository(folder: string, debs: readonly string[], key: string, url = apt.url): void {
+export function addToRepository(folder: string, debs: readonly string[], key: string | null, url = apt.url): void {
   const pool = join(folder, 'pool', apt.component);
   const lists = join(folder, 'dists', apt.suite);
   mkdirSync(pool, { recursive: true });
   for (const deb of debs) copyFileSync(deb, join(pool, basename(deb)));
+  const date = releaseDate(join(lists, 'Release'));
   rmSync(lists, { recursive: true, force: true });
   for (const architecture of Object.keys(ARCHITECTURES)) {
     const index = join(lists, apt.component, `binary-${architecture}`);
     const byHash = join(index, 'by-hash/SHA256');
     mkdirSync(byHash, { recursive: true });
-    const packages = Buffer.from(execute('apt-ftparchive', ['--arch', architecture, 'packages', 'pool'], folder));
+    const packages = Buffer.from(
+      sorted(execute('apt-ftparchive', ['--arch', architecture, 'packages', 'pool'], folder)),
+    );
     for (const [file, content] of [
       ['Packages', packages],
       ['Packages.gz', gzipSync(packages, { level: 9 })],
@@ -46,8 +51,26 @@ export function addToRepository(folder: string, debs: readonly string[], key: st
   const only = ['MD5', 'SHA1', 'SHA512'].map((sum) => `APT::FTPArchive::${sum}=false`);
   const args = [...options, ...only].flatMap((option) => ['-o', option]);
   const release = execute('apt-ftparchive', [...args, 'release', join('dists', apt.suite)], folder);
-  writeFileSync(join(lists, 'Release'), release);
-  sign(folder, key, url);
+  const sums = release.match(/^ .*$/gm)?.sort().join('\n');
+  writeFileSync(
+    join(lists, 'Release'),
+    release
+      .replace(/^Date: .*/m, `Date: ${date.toUTCString().replace('GMT', '+0000')}`)
+      .replace(/(?<=^SHA256:\n)(^ .*\n)+/m, `${sums}\n`),
+  );
+  if (key !== null) sign(folder, key, url);
+}
+
+/** apt keeps the lists that it has when those of the repository are older: a repository's date never goes back. */
+function releaseDate(file: string): Date {
+  const [, before = 0] = (existsSync(file) && /^Date: (.*)/m.exec(readFileSync(file, 'utf8'))) || [];
+  return new Date(Math.max(sourceDate() * 1000, new Date(before).getTime()));
+}
+
+/** apt-ftparchive lists packages, and files, in the order in which the disk has them. */
+function sorted(packages: string): string {
+  const stanzas = packages.split('\n\n').filter(Boolean).sort();
+  return stanzas.map((stanza) => `${stanza}\n\n`).join('');
 }
 
 /** Signs the lists, and writes the public key and the file for apt's sources beside them. */

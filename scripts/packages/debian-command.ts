@@ -19,7 +19,7 @@ export function runDebianCommand([command, ...args]: readonly string[]): void {
   else if (command === 'apt') apt(args);
   else {
     throw new Error(
-      'usage: npm run packages -- [deb [ARCHITECTURE …] | archive [ARCHITECTURE …] | apt FOLDER --key FILE [DEB …] | check]',
+      'usage: npm run packages -- [deb [ARCHITECTURE …] | archive [ARCHITECTURE …] | apt FOLDER (--key FILE | --unsigned) [DEB …] | check]',
     );
   }
 }
@@ -50,13 +50,14 @@ function apt(args: string[]): void {
   const { values, positionals } = parseArgs({
     args,
     allowPositionals: true,
-    options: { key: { type: 'string' }, url: { type: 'string' } },
+    options: { key: { type: 'string' }, url: { type: 'string' }, unsigned: { type: 'boolean', default: false } },
   });
   const [folder, ...given] = positionals;
-  if (folder === undefined || values.key === undefined)
-    throw new Error('usage: npm run packages -- apt FOLDER --key FILE [--url URL] [DEB …]');
+  const { key = null, unsigned, url } = values;
+  if (folder === undefined || (key === null) !== unsigned)
+    throw new Error('usage: npm run packages -- apt FOLDER (--key FILE | --unsigned) [--url URL] [DEB …]');
   const built = () => readdirSync(DEBS).filter((name) => name.endsWith('.deb'));
   const debs = given.length > 0 ? given : built().map((name) => join(DEBS, name));
-  addToRepository(folder, debs, values.key, values.url);
+  addToRepository(folder, debs, key, url);
   process.stdout.write(`${folder}\n`);
 }

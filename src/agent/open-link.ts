@@ -80,8 +80,8 @@ function noSdk(reason: string, cause: unknown): OperatorError {
   // A program that embeds the agent may leave it out.
   if (reason.endsWith("'@ngrok/ngrok'")) return new OperatorError(MISSING_SDK, 1, { cause });
   return new OperatorError(
-    `@ngrok/ngrok, which connects to ngrok's cloud, has no binary for this platform (${reason}): ` +
-      'use a gateway of your own and set NGROK_SERVER_ADDR to its address',
+    `@ngrok/ngrok, which connects to ngrok's cloud, has no binary here (${reason}): install device-agent again ` +
+      `without --omit=optional; if ${process.platform}-${process.arch} is not supported, use a gateway of your own and set NGROK_SERVER_ADDR to its address`,
     1,
     { cause },
   );

@@ -66,7 +66,7 @@ export function buildProgram(): Command {
     .description('Draw what has happened to a tunnel, or how the device was, in the last 24 hours')
     .argument('[tunnel]', 'first label, hostname or URL of the tunnel (default: the device itself)')
     .option('--json', 'Print JSON')
-    .action(async (tunnel, options) => (await import('./history.ts')).deviceHistory(tunnel, options));
+    .action(async (tunnel, options) => (await import('./agent-history.ts')).showAgentHistory(tunnel, options));
   addShortCommands(command);
   addTunnelsCommand(command);
   addShareCommands(command);

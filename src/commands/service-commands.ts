@@ -48,7 +48,7 @@ export async function uninstall(options: ServiceOptions): Promise<void> {
     if (options.purge && !options.gateway) await leaveWithService(thisHost(), tell);
     // First: an update under way would start the agent again.
     const isAgentHere = installedUnit(AGENT_SERVICE, thisHost().root) !== null;
-    if (!options.gateway || !isAgentHere) await removeUpdateUnits(options.purge === true, thisHost());
+    if (!options.gateway || !isAgentHere) await removeUpdateUnits(thisProgram(), options.purge === true, thisHost());
     else await removeCrashDropIn(GATEWAY_SERVICE, thisHost());
     await uninstallService(chosen(options), options.purge === true, thisHost(), tell);
   });

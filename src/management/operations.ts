@@ -5,8 +5,8 @@ import { httpResponseBackends, tunnelGroupBackends } from './resources/backend.t
 import { botUsers, serviceUsers } from './resources/bot-user.ts';
 import { certificateAuthorities, tlsCertificates } from './resources/certificate.ts';
 import { apiKeys, credentials } from './resources/credential.ts';
-import { devices } from './resources/device.ts';
-import { endpoints } from './resources/endpoint.ts';
+import { DeviceFilters, devices } from './resources/device.ts';
+import { EndpointFilters, endpoints } from './resources/endpoint.ts';
 import { enrolmentKeys } from './resources/enrolment.ts';
 import {
   EventSource,
@@ -237,6 +237,7 @@ export const OPERATIONS = {
   enrolmentKeys: writable(enrolmentKeys),
   devices: {
     ...readable(devices),
+    list: { ...readable(devices).list, filters: DeviceFilters },
     update: change('PATCH', devices, '/{id}', updating(devices.name), devices.update, devices.answer),
     delete: remove(devices, '/{id}', 'Delete one device with its authtoken; it can join again with a valid code'),
     approve: deviceAction('approve', 'Approve a device that waits for it'),
@@ -359,6 +360,7 @@ export const OPERATIONS = {
   },
   endpoints: {
     ...writable(endpoints),
+    list: { ...readable(endpoints).list, filters: EndpointFilters },
     getHistory: historyOf(endpoints, '/{id}/history', 'Get the history of an endpoint that is online', HistoryQuery),
   },
   history: {

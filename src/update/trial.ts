@@ -17,7 +17,7 @@ export interface AgentView {
 
 /** The machine on which a version is tried. */
 export interface TrialMachine {
-  /** The version that the next start of the agent runs. */
+  /** The version that the next start of the agent runs. @throws when none is whole: a switch was interrupted */
   installed(): Promise<string>;
   /** Makes the next start run another version, which is on the disk. Repeating it is harmless. */
   switchTo(version: string): Promise<void>;
@@ -169,8 +169,8 @@ async function goBack(trial: Trial, machine: TrialMachine, records: UpdateRecord
   const reason = trial.reason ?? 'unknown';
   const obstacle = await data.obstacle();
   if (obstacle !== null) return stay(trial, `${reason}; it stays nevertheless: ${obstacle}`, machine, records);
-  // An agent that has come back in an interrupted attempt keeps running.
-  if ((await machine.installed()) !== from || (await agent.look()).version !== from) {
+  // An agent that has come back in an interrupted attempt keeps running. One that does not answer may have no whole program.
+  if ((await agent.look()).version !== from || (await machine.installed()) !== from) {
     await agent.stop();
     try {
       await data.restore();

@@ -13,7 +13,8 @@ import { AgentService } from './agent-service.ts';
 import { Archive, DataCopies, DataCopy, GatewayCopy } from './data-copy.ts';
 import { findRelease, givenKeys, PUBLISHED_PLACE } from './find-release.ts';
 import { GatewayService, settingsOfGateway } from './gateway-service.ts';
-import { type InstalledProgram, installationAt, type Place, placeOf } from './installed-program.ts';
+import { installationAt } from './installations.ts';
+import { type InstalledProgram, type Place, placeOf } from './installed-program.ts';
 import { askGateway, OwnGateway, tellGateway } from './own-gateway.ts';
 import { type Channel, fileFor, type Release } from './release.ts';
 import { whySettled } from './release-choice.ts';
@@ -53,6 +54,8 @@ const BACKUP = join(UPDATE_FOLDER, 'gateway-backup.tar.gz');
 const DOWNLOADS = join(UPDATE_FOLDER, 'download');
 /** Of the size of the file: itself, what it contains, and room for the log. */
 const SPACE_FACTOR = 5;
+/** What npm fetches besides, in bytes: packages with native code. */
+const NPM_SPACE = 60e6;
 
 /** Updates the agent of this machine, its gateway, or both if they run the same program. */
 export class Updater {
@@ -105,6 +108,8 @@ export class Updater {
       const file = fileFor(release, place.kind, process.arch);
       await mkdir(DOWNLOADS, { recursive: true, mode: 0o700 });
       await this.#requireSpace(file.size);
+      // The agent's user reads the program.
+      process.umask(0o022);
       const archive = join(DOWNLOADS, file.name);
       await removeOthers(DOWNLOADS, file.name);
       tell(`fetching version ${release.version} (${(file.size / 1e6).toFixed(1)} MB) from ${source.shown}`);
@@ -198,11 +203,13 @@ export class Updater {
   }
 
   async #requireSpace(size: number): Promise<void> {
-    for (const folder of [UPDATE_FOLDER, this.#installation.place.folder]) {
+    const { kind, folder: program } = this.#installation.place;
+    const bytes = size * SPACE_FACTOR + (kind === 'npm' ? NPM_SPACE : 0);
+    for (const folder of [UPDATE_FOLDER, program]) {
       const { bavail, bsize } = await statfs(folder);
-      if (bavail * bsize >= size * SPACE_FACTOR) continue;
+      if (bavail * bsize >= bytes) continue;
       throw new OperatorError(
-        `disk too full for an update: ${folder} needs ${Math.ceil((size * SPACE_FACTOR) / 1e6)} MB; free some space (df -h shows the usage)`,
+        `disk too full for an update: ${folder} needs ${Math.ceil(bytes / 1e6)} MB; free some space (df -h shows the usage)`,
       );
     }
   }

@@ -47,7 +47,7 @@ it.each([{}, { NGROK_SERVER_ADDR: 'connect.eu.ngrok-agent.com:443' }])(
     const { code, stdout, stderr } = await deviceAgent([], folder, settings);
     expect(code).toBe(1);
     expect(stderr).toMatch(
-      /^device-agent: .* has no binary for this platform \(.*\): use a gateway of your own and set NGROK_SERVER_ADDR to its address\n$/,
+      /^device-agent: .* has no binary here \(.*\): install device-agent again without --omit=optional; if .*-riscv64 is not supported, use a gateway of your own and set NGROK_SERVER_ADDR to its address\n$/,
     );
     expect(stdout).not.toContain('unexpected error');
   },

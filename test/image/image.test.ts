@@ -19,6 +19,11 @@ import { until } from '../support/until.ts';
 const BUILD_MS = 300_000;
 const FREE = ['AGENT_PORT=0', 'GATEWAY_HTTP_PORT=0', 'GATEWAY_HTTPS_PORT=0'];
 
+/** What a release tells the build, in its `image.args`. */
+const RELEASE = ['VERSION=1.2.3', 'SOURCE_COMMIT=0123456789abcdef', 'SOURCE_URL=https://example.com/source'].map(
+  (line) => `--build-arg=${line}`,
+);
+
 /** unshare waits for its child, which is process 1 of the namespace. */
 const childOf = (pid = 0) => Number(readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8'));
 
@@ -41,7 +46,7 @@ describe('the image', unless(NO_IMAGE_BUILDER), () => {
 
   beforeAll(async () => {
     await store.makeBases();
-    await store.build('device-agent', process.arch === 'x64' ? 'amd64' : process.arch);
+    await store.build('device-agent', process.arch === 'x64' ? 'amd64' : process.arch, ...RELEASE);
     config = await store.config('device-agent');
     root = await store.mount('device-agent');
     const [user = ''] = config.User.split(':');
@@ -89,6 +94,33 @@ describe('the image', unless(NO_IMAGE_BUILDER), () => {
     expect(packages.sort()).toEqual(['@libsql', '@neon-rs', '@ngrok', 'detect-libc', 'libsql']);
     const others = readdirSync(join(root, 'app/dist')).filter((name) => !name.endsWith('.js'));
     expect(others.sort()).toEqual(['THIRD-PARTY-LICENSES.txt', 'sbom.cdx.json', 'web']);
+  });
+
+  it('has labels that say what it was built from, which the program says as well', async () => {
+    expect(config.Labels).toMatchObject({
+      'org.opencontainers.image.title': 'device-agent',
+      'org.opencontainers.image.licenses': 'Apache-2.0',
+      'org.opencontainers.image.version': '1.2.3',
+      'org.opencontainers.image.revision': '0123456789abcdef',
+      'org.opencontainers.image.source': 'https://example.com/source',
+    });
+    const { ended, said } = start([], ['--version']);
+    expect(await ended).toBe(0);
+    expect(said.join('')).toContain('(commit 0123456789ab)');
+  });
+
+  it('is the base of the Home Assistant app’s image, which has its labels and reads its options as root', async () => {
+    const version = '--build-arg=VERSION=1.2.3';
+    await store.buildFolder(
+      'packaging/home-assistant/device-agent',
+      'app',
+      '--build-arg=IMAGE=localhost/device-agent',
+      version,
+    );
+    const app = await store.config('app');
+    expect(app.Labels).toMatchObject({ 'io.hass.type': 'addon', 'io.hass.version': '1.2.3' });
+    expect([app.User, app.Entrypoint]).toEqual(['0:0', ['node', '/app/home-assistant.js']]);
+    expect(readdirSync(join(await store.mount('app'), 'app'))).toContain('home-assistant.js');
   });
 
   it('exits with 2 without an authtoken, and says what to do', async () => {

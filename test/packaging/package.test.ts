@@ -6,7 +6,8 @@ import { promisify } from 'node:util';
 import { expect, it } from 'vitest';
 import packageJson from '../../package.json' with { type: 'json' };
 
-const DEPENDENCIES = Object.keys(packageJson.dependencies).sort();
+const { dependencies, optionalDependencies } = packageJson;
+const DEPENDENCIES = Object.keys({ ...dependencies, ...optionalDependencies }).sort();
 /** Optional packages: for coloured debug output, and a native client of PostgreSQL that nobody asks for. */
 const OPTIONAL = ['supports-color', 'pg-native'];
 

@@ -1,8 +1,7 @@
-import { generateKeyPairSync } from 'node:crypto';
 import { afterAll, describe, expect, it } from 'vitest';
-import { publicKeyText, signedManifest } from '../../scripts/packages/release-manifest.js';
 import { VERSION } from '../../src/packaged.ts';
 import { unless } from '../support/requirements.ts';
+import { publisherKey, signedRelease } from '../support/signed-release.ts';
 import { SystemdMachine } from '../support/systemd-machine.ts';
 import { until } from '../support/until.ts';
 
@@ -33,12 +32,18 @@ eval "$1"
 tar -czf "${RELEASES}/device-agent-$0-linux-any.tar.gz" -C /srv/build "$0"
 cd ${RELEASES} && sha256sum "device-agent-$0-linux-any.tar.gz" && stat -c %s "device-agent-$0-linux-any.tar.gz"`;
 
-/** What a version is that notifies systemd and never answers. */
+/** What the file of tunnels is in a later version. */
+const NEWER_TUNNELS = '{"version":99,"tunnels":"in another format"}';
+/** What a version is that writes tunnels in another format, notifies systemd, and never answers. */
 const SILENT = `cat > dist/cli.js <<'END'
 import { execFileSync } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 if (process.argv[2] === '--version') console.log(JSON.parse(readFileSync(new URL('../package.json', import.meta.url))).version);
-else { execFileSync('systemd-notify', ['--ready']); setInterval(() => {}, 1000); }
+else {
+  writeFileSync(process.env.DATA_DIR + '/tunnels.json', '${NEWER_TUNNELS}');
+  execFileSync('systemd-notify', ['--ready']);
+  setInterval(() => {}, 1000);
+}
 END`;
 
 /** What a version is whose gateway changes its database so that older ones refuse it. */
@@ -48,7 +53,7 @@ const NO_SESSIONS = "grep -l 'live.sessions().length' dist/*.js | xargs sed -i '
 
 describe('device-agent update under systemd', { timeout: 600_000, ...unless(NO_SYSTEMD_MACHINE) }, () => {
   const machine = booted as SystemdMachine;
-  const { privateKey } = generateKeyPairSync('ed25519');
+  const { key, keySet } = publisherKey();
   const deviceAgent = (...args: string[]) => machine.run('device-agent', ...args);
   const version = async () => JSON.parse((await deviceAgent('status', '--json')).stdout).version;
   const tunnels = async () =>
@@ -73,20 +78,18 @@ describe('device-agent update under systemd', { timeout: 600_000, ...unless(NO_S
   const publish = async (name: string, change = 'true') => {
     const { code, stdout, stderr } = await machine.run('sh', '-c', PACK, name, change);
     expect([code, stderr]).toEqual([0, '']);
-    const [, sha256, file, size] = /^(\w+) +(\S+)\n(\d+)/.exec(stdout) ?? [];
-    const release = {
-      ...{ version: name, channel: 'stable', security: null, keys: { number: 0, keys: [] } },
-      ...{ released: new Date().toISOString(), expires: new Date(Date.now() + 86_400_000).toISOString() },
-      files: [{ kind: 'folder', architecture: 'any', name: file, size: Number(size), sha256 }],
-    };
-    const text = signedManifest(release, [privateKey]);
+    const [, sha256 = '', file = '', size] = /^(\w+) +(\S+)\n(\d+)/.exec(stdout) ?? [];
+    const text = signedRelease(
+      name,
+      { kind: 'folder', architecture: 'any', name: file, size: Number(size), sha256 },
+      key,
+    );
     for (const each of ['manifest.json', `manifest-${name}.json`]) await machine.write(`${RELEASES}/${each}`, text);
   };
 
   it('keeps a version that works, goes back from one that is never online, and from one that crashes later', async () => {
     await machine.run('sh', '-ec', INSTALL);
-    const keys = { number: 0, keys: [publicKeyText(privateKey)] };
-    await machine.write('/etc/device-agent/update-keys.json', JSON.stringify(keys));
+    await machine.write('/etc/device-agent/update-keys.json', keySet);
     expect(await deviceAgent('service', 'install')).toMatchObject({ code: 0 });
     await machine.write('/etc/device-agent/settings.env', `AGENT_GATEWAY=embedded\nAGENT_UPDATE_FROM=${RELEASES}\n`);
     expect(await machine.run('systemctl', 'start', 'device-agent')).toMatchObject({ code: 0 });
@@ -110,6 +113,9 @@ describe('device-agent update under systemd', { timeout: 600_000, ...unless(NO_S
     await publish('91.0.0', SILENT);
     expect(await updated()).toContain('went back from 91.0.0 to 90.0.0: it did not answer within 120 s\nexit code 1');
     expect([await version(), await tunnels(), await processes()]).toEqual(['90.0.0', [TUNNEL], '1']);
+    // The old version cannot read what the new one has written; its own file is back, and the other one beside it.
+    const newer = await machine.run('cat', '/var/lib/device-agent/tunnels.json.newer');
+    expect(newer.stdout).toBe(NEWER_TUNNELS);
     expect(await updated()).toContain('91.0.0 was given up on this device');
     const journal = await machine.journal('device-agent-update');
     expect(journal.match(/given up, going back/g)).toHaveLength(1);

@@ -37,6 +37,7 @@ export interface ImageConfig {
   WorkingDir: string;
   Volumes: Record<string, object>;
   Healthcheck: { Test: string[] };
+  Labels: Record<string, string>;
 }
 
 /** The major version of Node.js in the image. */
@@ -101,20 +102,14 @@ export class ImageStore {
   async build(name: string, arch: string, ...more: string[]): Promise<void> {
     const cache = (await promisify(execFile)('npm', ['config', 'get', 'cache'])).stdout.trim();
     mkdirSync(cache, { recursive: true });
-    await this.#buildah(
-      'build',
-      '--isolation=chroot',
-      '--format=docker',
-      '--pull-never',
-      ...BASE_ARGUMENTS,
-      `--build-arg=ARCH=${arch}`,
-      `--build-arg=TARGETARCH=${arch}`,
-      `--volume=${cache}:/root/.npm`,
-      ...more,
-      '--tag',
-      `localhost/${name}`,
-      '.',
-    );
+    const target = [`--build-arg=ARCH=${arch}`, `--build-arg=TARGETARCH=${arch}`];
+    await this.buildFolder('.', name, ...BASE_ARGUMENTS, ...target, `--volume=${cache}:/root/.npm`, ...more);
+  }
+
+  /** Builds the Dockerfile of a folder. */
+  async buildFolder(folder: string, name: string, ...more: string[]): Promise<void> {
+    const options = ['--isolation=chroot', '--format=docker', '--pull-never', ...more];
+    await this.#buildah('build', ...options, '--tag', `localhost/${name}`, folder);
   }
 
   async config(name: string): Promise<ImageConfig> {

@@ -106,6 +106,7 @@ export class PowerCutFiles implements FileOperations {
 
   async rename(from: string, to: string): Promise<void> {
     await this.#step('rename');
+    if (!this.#names.has(from)) return this.#renameFolder(from, to);
     const inode = this.#inode(from);
     // Like the system call: two names of one file stay unchanged.
     if (this.#names.get(to) === inode) return;
@@ -129,6 +130,19 @@ export class PowerCutFiles implements FileOperations {
     await this.#step('syncFolder');
     this.#durableNames = new Map(this.#names);
     this.#journal = [];
+  }
+
+  /** A folder exists as long as names below it do. */
+  #renameFolder(from: string, to: string): void {
+    const below = (folder: string) => [...this.#names].filter(([path]) => path.startsWith(`${folder}/`));
+    if (below(from).length === 0) throw errno('ENOENT');
+    if (below(to).length > 0) throw errno('ENOTEMPTY');
+    this.#rename(() => {
+      for (const [path, inode] of below(from)) {
+        this.#names.delete(path);
+        this.#names.set(`${to}${path.slice(from.length)}`, inode);
+      }
+    });
   }
 
   #rename(change: () => void): void {

@@ -1,5 +1,6 @@
 import { join } from 'node:path';
-import type { Place } from '../../src/update/installed-program.ts';
+import { installationAt } from '../../src/update/installations.ts';
+import type { InstalledProgram, Place } from '../../src/update/installed-program.ts';
 import type { AgentView, TrialMachine } from '../../src/update/trial.ts';
 import { continueTrial } from '../../src/update/trial.ts';
 import { replaceLink } from '../../src/update/update-files.ts';
@@ -33,15 +34,31 @@ export const GOOD: Behaviour = {
   format: 1,
 };
 
-const FOLDER = '/opt/device-agent';
 const STATE = '/state';
 const DATA = '/data/tunnels.json';
 const COPY = '/state/data-before';
-const PLACE: Place = { kind: 'folder', folder: FOLDER, node: '/usr/bin/node' };
+const NODE_MODULES = '/usr/local/lib/node_modules';
+
+/** Ways to install the program that tests can follow step by step, with the folders of the versions at first. */
+const KINDS = {
+  folder: {
+    place: { kind: 'folder', folder: '/opt/device-agent', node: '/usr/bin/node' },
+    trees: { '1.0.0': '/opt/device-agent/versions/1.0.0', '2.0.0': '/opt/device-agent/versions/2.0.0' },
+  },
+  npm: {
+    place: { kind: 'npm', folder: `${NODE_MODULES}/device-agent`, node: '/usr/bin/node' },
+    trees: { '1.0.0': `${NODE_MODULES}/device-agent`, '2.0.0': `${NODE_MODULES}/.device-agent-versions/2.0.0` },
+  },
+} as const satisfies Record<string, { place: Place; trees: Record<string, string> }>;
+export type TrialKind = keyof typeof KINDS;
+export const TRIAL_KINDS = Object.keys(KINDS) as TrialKind[];
+/** A program is whole with all of these. */
+const FILES = ['package.json', 'dist/cli.js'];
+
 export const TUNNELS = ['https://one.example.com', 'https://two.example.com'];
 const BEFORE: Before = { online: true, tunnels: TUNNELS, sessions: 0, failed: [] };
 
-/** A device with two versions on its disk, and a systemd that starts what the link leads to. */
+/** A device with two versions on its disk, and a systemd that starts what is installed. */
 export class TrialDevice {
   /** What the unit of updates has printed. */
   readonly told: string[] = [];
@@ -63,21 +80,24 @@ export class TrialDevice {
 
   private constructor(
     public disk: PowerCutFiles,
+    private readonly place: Place,
     private readonly versions: Readonly<Record<string, Behaviour>>,
   ) {}
 
   /** A device on which version 1.0.0 runs and 2.0.0 is staged. */
-  static async staged(behaviour: Behaviour, random: () => number): Promise<TrialDevice> {
+  static async staged(behaviour: Behaviour, random: () => number, kind: TrialKind = 'folder'): Promise<TrialDevice> {
     const disk = new PowerCutFiles(new Map(), random);
-    for (const version of ['1.0.0', '2.0.0']) {
-      const path = join(FOLDER, 'versions', version, 'package.json');
-      await disk.write(path, version);
-      await disk.sync(path);
+    const { place, trees } = KINDS[kind];
+    for (const [version, folder] of Object.entries(trees)) {
+      for (const path of FILES.map((name) => join(folder, name))) {
+        await disk.write(path, JSON.stringify({ version }));
+        await disk.sync(path);
+      }
     }
     await disk.write(DATA, '1');
     await disk.sync(DATA);
-    await replaceLink(disk, join(FOLDER, 'current'), 'versions/1.0.0', FOLDER);
-    const device = new TrialDevice(disk, { '1.0.0': GOOD, '2.0.0': behaviour });
+    if (kind === 'folder') await replaceLink(disk, join(place.folder, 'current'), 'versions/1.0.0', place.folder);
+    const device = new TrialDevice(disk, place, { '1.0.0': GOOD, '2.0.0': behaviour });
     await device.stageAgain();
     return device;
   }
@@ -85,7 +105,7 @@ export class TrialDevice {
   /** What the command does at its end. */
   async stageAgain(): Promise<void> {
     await this.records.keepTrial({
-      ...{ version: 1, state: 'staged', from: '1.0.0', to: '2.0.0', place: PLACE, before: BEFORE },
+      ...{ version: 1, state: 'staged', from: '1.0.0', to: '2.0.0', place: this.place, before: BEFORE },
       ...{ attempts: 0, since: null, reason: null },
     });
   }
@@ -132,7 +152,21 @@ export class TrialDevice {
   }
 
   installed(): Promise<string> {
-    return this.disk.readlink(join(FOLDER, 'current')).then((target) => target.slice('versions/'.length));
+    return this.#installation.installed();
+  }
+
+  /** The version of the program that the service starts; null: it is not whole. */
+  wholeProgram(): string | null {
+    const folder = this.disk.textOf(join(this.place.folder, 'current'));
+    const program = folder === undefined ? this.place.folder : join(this.place.folder, folder);
+    const [version, ...others] = FILES.map((name) => this.disk.textOf(join(program, name)));
+    if (version === undefined || others.some((text) => text !== version)) return null;
+    return JSON.parse(version).version;
+  }
+
+  get #installation(): InstalledProgram {
+    const run = (command: string) => Promise.reject(new Error(`a switch runs ${command}`));
+    return installationAt(this.place, '/state/packages', this.disk, run);
   }
 
   /** Whether the running agent does what the one before the update did. */
@@ -143,7 +177,9 @@ export class TrialDevice {
 
   async #startAgent(): Promise<void> {
     if (this.running !== null) this.second += 1;
-    this.running = await this.installed();
+    this.running = this.wholeProgram();
+    // In the middle of a switch: systemd tries again, and the watcher completes it.
+    if (this.running === null) return;
     this.#restarts = 0;
     const { format } = this.#behaviour();
     if (!this.#canRead()) return;
@@ -175,10 +211,7 @@ export class TrialDevice {
     const step = () => this.disk.list('/');
     return {
       installed: () => this.installed(),
-      switchTo: async (version) => {
-        await this.disk.read(join(FOLDER, 'versions', version, 'package.json'));
-        await replaceLink(this.disk, join(FOLDER, 'current'), `versions/${version}`, FOLDER);
-      },
+      switchTo: (version) => this.#installation.switchTo(version),
       agent: {
         stop: async () => {
           await step();

@@ -1,7 +1,7 @@
 import { OperatorError } from '../../lib/errors.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
 import type { ManagementClient } from '../../management/client.ts';
-import { type Device, devices as resource } from '../../management/resources/device.ts';
+import { type Device, type DeviceFilters, devices as resource } from '../../management/resources/device.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { jsonText, note, print, table } from '../output.ts';
 import { withStore } from '../settings-place.ts';
@@ -20,13 +20,24 @@ const DONE: Readonly<Record<Change, (name: string) => string>> = {
 /** Members that are listed as they are. */
 const SHOWN = Object.keys(resource.shown) as (keyof typeof resource.shown)[];
 
-export async function listDevices(settings: GatewayServerSettings, { json }: { json?: boolean }): Promise<void> {
+/** What a list is limited to, and how it is printed. */
+export interface ListChoice extends Omit<DeviceFilters, 'version'> {
+  agentVersion?: string;
+  json?: boolean;
+}
+
+export async function listDevices(
+  settings: GatewayServerSettings,
+  { json, agentVersion, ...chosen }: ListChoice,
+): Promise<void> {
+  const filters = { ...chosen, ...(agentVersion !== undefined && { version: agentVersion }) };
   const devices = await withGateway(settings, async (client) => {
     const all: Device[] = [];
-    for await (const device of client.devices.all()) all.push(device);
+    for await (const device of client.devices.all({ filters })) all.push(device);
     return all;
   });
   if (json) return void print(jsonText(devices));
+  if (devices.length === 0 && Object.keys(filters).length > 0) return void note('No device matches.');
   if (devices.length === 0) {
     note(`No devices. Invite some with: ${ownCommand("gateway invite --site '*.site-a.example.com'")}`);
     return;

@@ -1,6 +1,7 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { countOption, duration, examples } from '../command-line.ts';
+import type { ListChoice } from './gateway-devices.ts';
 import type { InviteOptions } from './gateway-invite.ts';
 
 /** Adds the commands of `device-agent gateway` for sites with many devices. */
@@ -54,8 +55,21 @@ function addDeviceCommands(gateway: Command, settings: () => GatewayServerSettin
   devices
     .command('list', { isDefault: true })
     .description('List devices (the default command)')
+    .option('--search <text>', 'Only devices with this text in name, site, labels, description, version or address')
+    .addOption(
+      new Option('--state <state>', 'Only devices in this state').choices([
+        'online',
+        'offline',
+        'never',
+        'pending',
+        'revoked',
+      ]),
+    )
+    .option('--site <domain>', 'Only devices of this site')
+    .option('--label <name=value>', 'Only devices with this label; a name alone: with any value')
+    .option('--agent-version <version>', 'Only devices whose agent has this version, or one that begins so')
     .option('--json', 'Print JSON')
-    .action(async (options: { json?: boolean }) => (await load()).listDevices(settings(), options));
+    .action(async (options: ListChoice) => (await load()).listDevices(settings(), options));
   const deviceCommand = (name: string, description: string) =>
     devices.command(name).description(description).argument('<device>', 'name or id of the device');
   const changes = {

@@ -24,7 +24,7 @@ export async function showGatewayHistory(
   const read = (client: ManagementClient): Promise<HistoryAnswer> => {
     if (device !== null) return client.devices.getHistory(device, query);
     if (of === undefined) return client.history.get(query);
-    return client.history.get({ ...query, url: of.includes('://') ? of : `https://${of}` });
+    return client.history.get({ ...query, url: of });
   };
   showHistory(of ?? 'all endpoints', await withGateway(settings, read), options);
 }

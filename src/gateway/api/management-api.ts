@@ -19,6 +19,7 @@ import { agentUpdatesRouter } from './agent-updates-router.ts';
 import { type ApiContext, createLinks } from './api-context.ts';
 import { FailedAttempts, type RefusesAddress, requireApiKey } from './authentication.ts';
 import { DashboardFeed } from './dashboard/dashboard-feed.ts';
+import { dashboardHistory } from './dashboard/dashboard-history.ts';
 import { dashboardRouter } from './dashboard/dashboard-router.ts';
 import { DashboardSessions } from './dashboard/dashboard-sessions.ts';
 import { dashboardOverview } from './dashboard/overview.ts';
@@ -90,7 +91,7 @@ export function createManagementApi(
   const feed = new DashboardFeed({ live, counters, version, changedRows: () => store.database.takeChanges(), clock });
   const overview = () => dashboardOverview(context, conditions);
   const parts = { store, sessions, personSignIn, people, attempts, activity, feed };
-  app.use(dashboardRouter({ ...parts, overview, conditions, live, log }));
+  app.use(dashboardRouter({ ...parts, overview, history: dashboardHistory(context), conditions, live, log }));
   const { unwritable } = store.database;
   if (unwritable !== null) app.use(refuseChanges(unwritable));
   let document: object | null = null;

@@ -1,4 +1,5 @@
 import { hash } from 'node:crypto';
+import { domainToASCII } from 'node:url';
 import { hostPort, isUnspecified } from '../../lib/network/ip-address.ts';
 
 export interface DomainSettings {
@@ -117,4 +118,10 @@ export function signInOrigin(apiUrl: string | null, baseDomain: string, httpsPor
 
 function httpsOrigin(host: string, port: number): string {
   return `https://${host}${port === 443 ? '' : `:${port}`}`;
+}
+
+/** A text that is searched, and if names in it are not ASCII, the form that hostnames have (IDNA). */
+export function searchForms(text: string): readonly string[] {
+  const ascii = domainToASCII(text);
+  return ascii === '' || ascii === text ? [text] : [text, ascii];
 }

@@ -1,6 +1,13 @@
 import type { Ask } from '../store/shared/postgres-connection.ts';
-import type { HistoryFile, HistorySubject, NewHistoryRow, NewRun, Run } from './history-file.ts';
-import { MINUTES } from './history-file.ts';
+import {
+  type HistoryFile,
+  type HistorySubject,
+  isHostname,
+  MINUTES,
+  type NewHistoryRow,
+  type NewRun,
+  type Run,
+} from './history-file.ts';
 import { type HistoryPart, type HistoryRange, levelOf, type SubjectName } from './history-points.ts';
 import { Values } from './history-values.ts';
 
@@ -67,11 +74,13 @@ export class SharedHistory {
     const begun = JSON.stringify(Object.fromEntries(asked));
     const level = levelOf(step);
     const runs = (kind: HistorySubject['kind'], key: string) => this.#runs(kind, key, { from, to, step }, begun);
+    const own = await runs(of.kind, of.key);
     return {
       // Minutes are in the files alone.
       rows: level === 'minutes' ? [] : await this.#rows(of, level, { from, to, step }, begun),
-      runs: await runs(of.kind, of.key),
-      known: of.kind === 'gateway' ? [] : await runs('gateway', ''),
+      runs: own,
+      known: of.kind === 'gateway' ? own : await runs('gateway', ''),
+      seen: await this.#firstSeen(of),
     };
   }
 
@@ -79,7 +88,7 @@ export class SharedHistory {
     const which = {
       gateway: "kind = 'gateway'",
       device: "device = $5 AND kind IN ('endpoint', 'device')",
-      endpoint: "kind = 'endpoint' AND key = $5",
+      endpoint: `kind = 'endpoint' AND ${keyIs(kind, key)}`,
     }[kind];
     const rows = await this.ask<{ at: string; numbers: number[]; refusals: Values['refusals'] }>(
       `SELECT at, numbers, refusals FROM device_agent.history
@@ -89,12 +98,22 @@ export class SharedHistory {
     return rows.map(({ at, numbers, refusals }) => ({ at: Number(at), values: Values.of(numbers, refusals) }));
   }
 
+  /** Of all gateways: those that are asked know it as well, or later. */
+  async #firstSeen({ kind, key }: SubjectName): Promise<number | null> {
+    const [which, keys] = kind === 'gateway' ? ['', []] : [`AND ${keyIs(kind, key, '$2')}`, [key]];
+    const [row] = await this.ask<{ since: string | null }>(
+      `SELECT min(since) AS since FROM device_agent.history_runs WHERE kind = $1 ${which}`,
+      [kind, ...keys],
+    );
+    return row === undefined || row.since === null ? null : Number(row.since);
+  }
+
   async #runs(kind: HistorySubject['kind'], key: string, { from, to }: HistoryRange, begun: string): Promise<Run[]> {
     const rows = await this.ask<{ since: string; until: string }>(
       `WITH ended AS (
         SELECT since, least(coalesce(until, written), ($3::jsonb->>node)::bigint * 60) AS until
         FROM device_agent.history_runs JOIN device_agent.history_nodes USING (node)
-        WHERE kind = $4 AND since < $2 ${kind === 'gateway' ? '' : 'AND key = $5'}
+        WHERE kind = $4 AND since < $2 ${kind === 'gateway' ? '' : `AND ${keyIs(kind, key)}`}
       )
       SELECT since, until FROM ended WHERE until > $1 AND until > since`,
       [from * 60, to * 60, begun, kind, ...(kind === 'gateway' ? [] : [key])],
@@ -141,6 +160,11 @@ export class SharedHistory {
     ]);
     await this.ask('DELETE FROM device_agent.history_runs WHERE until < $1', [oldest * 60]);
   }
+}
+
+/** @param place of the key among the parameters */
+function keyIs(kind: HistorySubject['kind'], key: string, place = '$5'): string {
+  return isHostname(kind, key) ? `position('://' || ${place} || ':' IN key || ':') > 0` : `key = ${place}`;
 }
 
 function named({ kind, key, device }: HistorySubject): HistorySubject {

@@ -1,8 +1,10 @@
 import type { PortRange } from '../../lib/network/port-range.ts';
-import { Device } from '../../management/resources/device.ts';
+import { Device, type DeviceFilters } from '../../management/resources/device.ts';
 import { EnrolmentKey } from '../../management/resources/enrolment.ts';
+import { searchForms } from '../endpoints/domain-names.ts';
 import type { Database } from './sql/database.ts';
-import { blob, columnsOf, flag, integer, json, nullable, type RowOf, tableOf, text } from './sql/table.ts';
+import type { SqlValue } from './sql/sql-engine.ts';
+import { blob, columnsOf, END, flag, integer, json, nullable, type RowOf, tableOf, text } from './sql/table.ts';
 
 export interface DeviceEvent {
   /** RFC 3339, UTC. */
@@ -47,6 +49,12 @@ export type DeviceRow = RowOf<typeof deviceColumns>;
 /** What the sessions of a device reveal. */
 export type Sighting = Partial<DeviceRow>;
 
+/** What a search looks at. */
+const SEARCHED = [
+  ...['id', 'name', 'site', 'labels'],
+  ...['description', 'agent_version', 'last_ip'].map((column) => `coalesce(${column}, '')`),
+];
+
 /** Row of `facts` with the time until which devices were certainly online that are marked as such. */
 const SEEN_UNTIL = 'devices_seen_until';
 
@@ -67,6 +75,41 @@ export class Devices extends tableOf('devices', deviceColumns) {
   /** Every device with this name, at any site. */
   named(name: string): DeviceRow[] {
     return this.where('name = ?', [name]);
+  }
+
+  /**
+   * A page of those for which all filters hold, newest first: rows older than `before`.
+   * @param online the authtokens that have a session, at any gateway
+   */
+  chosen(before: string | null, limit: number, filters: DeviceFilters, online: Iterable<string>): DeviceRow[] {
+    const { search, state, site, label, version } = filters;
+    const conditions: [sql: string, ...values: SqlValue[]][] = [['id < ?', before ?? END]];
+    if (search) {
+      const text = SEARCHED.join(" || ' ' || ");
+      const forms = searchForms(search);
+      conditions.push([`(${forms.map(() => `instr(lower(${text}), ?) > 0`).join(' OR ')})`, ...forms]);
+    }
+    if (site !== undefined) conditions.push(['site = ?', site]);
+    if (version !== undefined) conditions.push(['substr(agent_version, 1, ?) = ?', version.length, version]);
+    if (label !== undefined) {
+      const [name = '', value] = label.split(/=(.*)/s);
+      const ofLabel = 'SELECT 1 FROM json_each(labels) WHERE key = ?';
+      conditions.push(
+        value === undefined ? [`EXISTS (${ofLabel})`, name] : [`EXISTS (${ofLabel} AND value = ?)`, name, value],
+      );
+    }
+    if (state === 'pending' || state === 'revoked') conditions.push(['status = ?', state]);
+    else if (state !== undefined) {
+      const isOnline = "coalesce(credential_id, '') IN (SELECT value FROM json_each(?))";
+      const wanted = {
+        online: isOnline,
+        offline: `NOT ${isOnline} AND last_seen_at IS NOT NULL`,
+        never: `NOT ${isOnline} AND last_seen_at IS NULL`,
+      };
+      conditions.push([`status = 'enrolled' AND ${wanted[state]}`, JSON.stringify([...online])]);
+    }
+    const where = conditions.map(([sql]) => sql).join(' AND ');
+    return this.where(`${where} ORDER BY id DESC LIMIT ?`, [...conditions.flatMap(([, ...values]) => values), limit]);
   }
 
   /** The names in use at a site, with those that devices keep after a rename. */

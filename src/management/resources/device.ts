@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { deviceLabels } from './enrolment.ts';
-import { type Refusal, WRONG_VALUE } from './refusal.ts';
+import { type Refusal, refused, WRONG_VALUE } from './refusal.ts';
 import {
   ANNOTATIONS_ANSWER,
   annotations,
@@ -10,6 +10,7 @@ import {
   orNull,
   parsed,
   Ref,
+  searchFilter,
   UTC,
 } from './resource.ts';
 
@@ -69,6 +70,35 @@ export const DeviceUpdate = body({
   internal_names: z.boolean().optional().describe(INTERNAL_NAMES),
 });
 export type DeviceUpdate = z.input<typeof DeviceUpdate>;
+
+/** What a list of devices can be limited to. */
+export const DeviceFilters = z.strictObject({
+  search: searchFilter('id, name, site, labels, description, version or address'),
+  state: z
+    .enum(
+      ['online', 'offline', 'never', 'pending', 'revoked'],
+      refused(WRONG_VALUE, 'must be online, offline, never, pending or revoked'),
+    )
+    .optional()
+    .meta({ description: '`offline`: was online before; `never`: has joined, and was not online yet.' }),
+  site: z
+    .string()
+    .max(255, refused(WRONG_VALUE, 'is longer than 255 characters'))
+    .transform((text) => text.toLowerCase().replace(/^\*\./, ''))
+    .optional()
+    .meta({ description: 'Only devices of this site, such as `site-a.example.com`.' }),
+  label: z
+    .string()
+    .max(300, refused(WRONG_VALUE, 'is longer than 300 characters'))
+    .optional()
+    .meta({ description: '`name=value`, or `name` for any value.' }),
+  version: z
+    .string()
+    .max(100, refused(WRONG_VALUE, 'is longer than 100 characters'))
+    .optional()
+    .meta({ description: 'Only devices whose agent says this, or begins with it.' }),
+});
+export type DeviceFilters = z.output<typeof DeviceFilters>;
 
 const DeviceTunnel = z.object({
   public_url: orNull(z.string()).describe(

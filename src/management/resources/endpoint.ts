@@ -1,6 +1,16 @@
 import { z } from 'zod';
-import { refused } from './refusal.ts';
-import { annotations, body, COMMON_ANSWER, DeviceRef, defineResource, NO_REGION, Ref, UTC } from './resource.ts';
+import { refused, WRONG_VALUE } from './refusal.ts';
+import {
+  annotations,
+  body,
+  COMMON_ANSWER,
+  DeviceRef,
+  defineResource,
+  NO_REGION,
+  Ref,
+  searchFilter,
+  UTC,
+} from './resource.ts';
 
 const url = z.string(refused(18015, 'is missing or not a string')).max(1024, refused(18001, 'is too long'));
 const trafficPolicy = z
@@ -38,6 +48,20 @@ export const EndpointUpdate = body({
   pooling_enabled: z.boolean().optional().describe(POOLING),
 });
 export type EndpointUpdate = z.input<typeof EndpointUpdate>;
+
+/** What a list of endpoints can be limited to. */
+export const EndpointFilters = z.strictObject({
+  search: searchFilter('id, URL, name, description, metadata or device'),
+  protocol: z
+    .enum(['https', 'http', 'tls', 'tcp'], refused(WRONG_VALUE, 'must be https, http, tls or tcp'))
+    .optional()
+    .meta({ description: 'Only endpoints of this protocol.' }),
+  type: z
+    .enum(['ephemeral', 'edge', 'cloud'], refused(WRONG_VALUE, 'must be ephemeral, edge or cloud'))
+    .optional()
+    .meta({ description: 'Only endpoints of agents, of TLS edges, or without an agent.' }),
+});
+export type EndpointFilters = z.output<typeof EndpointFilters>;
 
 export const Endpoint = z
   .object({

@@ -45,6 +45,16 @@ export function text(maxBytes: number, code: number = WRONG_VALUE, what = '') {
 export const DESCRIPTION = 'A text for people. The gateway only stores it.';
 export const METADATA = 'A text for programs, such as JSON. The gateway only stores it.';
 export const NO_REGION = 'Always empty: a gateway has no regions.';
+/** A query parameter that finds items by any part of a text, whatever its case. @param what the texts that are searched */
+export function searchFilter(what: string) {
+  return z
+    .string()
+    .max(100, refused(WRONG_VALUE, 'is longer than 100 characters'))
+    .transform((text) => text.trim().toLowerCase())
+    .optional()
+    .meta({ description: `Only items with this text, in any case, in their ${what}.` });
+}
+
 /** Format of all times. */
 export const UTC = 'RFC 3339, UTC.';
 

@@ -3,7 +3,7 @@ import type { Tone } from '../ui/notice.tsx';
 import { linkTo } from '../ui/router.ts';
 import { spanSince } from '../ui/time-span.ts';
 import { dateOf } from './cells.tsx';
-import { type Section, searchLink } from './section.ts';
+import { type FilterValues, type Section, searchLink } from './section.ts';
 import {
   authoritiesSection,
   certificatesSection,
@@ -50,6 +50,8 @@ interface Words<Item> {
   section: Pick<Section, 'name' | 'title'>;
   /** Finds them in the list of the section. */
   search?: string;
+  /** Filters with which the list shows them. */
+  limits?: FilterValues;
   /** The dialog that helps. */
   action?: string;
   of: (item: Item) => { title: string; detail: string };
@@ -109,7 +111,7 @@ const WORDS: { [Kind in keyof NeedsAttention]: Words<ItemOf<Kind>> } = {
     tone: DEVICE_TONES.offline,
     label: DEVICE_STATES.offline,
     section: devicesSection,
-    search: DEVICE_STATES.offline,
+    limits: { state: 'offline' },
     of: ({ name, last_seen_at, created_at }) => ({
       title: `${name} is offline`,
       detail: `Last seen ${spanSince(last_seen_at ?? created_at)} ago. Check its power and network.`,
@@ -128,7 +130,7 @@ const WORDS: { [Kind in keyof NeedsAttention]: Words<ItemOf<Kind>> } = {
     tone: DEVICE_TONES.never,
     label: DEVICE_STATES.never,
     section: devicesSection,
-    search: DEVICE_STATES.never,
+    limits: { state: 'never' },
     of: ({ name }) => ({
       title: `${name} is offline`,
       detail: 'It has joined, but was never online. Check that the agent runs on it.',
@@ -138,7 +140,7 @@ const WORDS: { [Kind in keyof NeedsAttention]: Words<ItemOf<Kind>> } = {
     tone: DEVICE_TONES.pending,
     label: DEVICE_STATES.pending,
     section: devicesSection,
-    search: DEVICE_STATES.pending,
+    limits: { state: 'pending' },
     action: 'approve',
     of: ({ name, created_at }) => ({
       title: `${name} waits for approval`,
@@ -149,7 +151,8 @@ const WORDS: { [Kind in keyof NeedsAttention]: Words<ItemOf<Kind>> } = {
 
 function groupOf<Kind extends keyof NeedsAttention>(kind: Kind, attention: NeedsAttention): ProblemGroup {
   const { total, first }: Attention<ItemOf<Kind>> = attention[kind];
-  const { tone, label, section, search = '', action, of } = WORDS[kind];
+  const { tone, label, section, search = '', limits = {}, action, of } = WORDS[kind];
+  const found = search || (Object.keys(limits).length > 0 ? label : '');
   return {
     kind,
     tone,
@@ -160,7 +163,7 @@ function groupOf<Kind extends keyof NeedsAttention>(kind: Kind, attention: Needs
       link: linkTo(section.name, item.id, ...(action === undefined ? [] : [action])),
     })),
     more: total - first.length,
-    all: searchLink(section.name, search),
-    where: search === '' ? section.title : `${section.title}, “${search}”`,
+    all: searchLink(section.name, search, limits),
+    where: found === '' ? section.title : `${section.title}, “${found}”`,
   };
 }

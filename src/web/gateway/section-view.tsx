@@ -38,7 +38,9 @@ export interface SectionViewProps<T extends Item> {
 
 /** A resource: its list with search and form, or the page of one item. */
 export function SectionView<T extends Item>({ section, news }: SectionViewProps<T>): JSX.Element {
-  const [list] = useState(() => new PagedList<T>(section, filterQuery(section, filtersInAddress(section))));
+  const [list] = useState(
+    () => new PagedList<T>(section, filterQuery(section, filtersInAddress(section), searchInAddress())),
+  );
   const [, id] = route.value;
   useSignalEffect(() => {
     // All that was loaded at first, then what changes.
@@ -92,14 +94,17 @@ function List<T extends Item>({ section, list }: { section: Section<T>; list: Pa
   const [texts] = useState(() => new WeakMap<T, string>());
   const items = list.items.value;
   const wanted = filter.value.trim().toLowerCase();
-  const matching = wanted === '' ? items : items.filter((item) => searchText(section, texts, item).includes(wanted));
+  const matching =
+    wanted === '' || section.isSearchedByApi
+      ? items
+      : items.filter((item) => searchText(section, texts, item).includes(wanted));
   useSignalEffect(() => {
-    if (filter.value.trim() !== '') void list.loadUpTo(MOST);
+    if (filter.value.trim() !== '' && !section.isSearchedByApi) void list.loadUpTo(MOST);
   });
   const isLoading = list.state.value === 'loading';
   const title = section.title;
   const searchLabel = `Search ${title.replace(/^[A-Z](?=[a-z])/, (letter) => letter.toLowerCase())}`;
-  const isLimited = filterQuery(section, limits.value).size > 0;
+  const isLimited = filterQuery(section, limits.value, filter.value).size > 0;
   const isEmpty = items.length === 0 && !isLimited && list.state.value === 'complete' && list.problem.value === null;
   /** The search has not read everything. */
   const isCut = wanted !== '' && list.state.value === 'more' && items.length >= MOST && list.problem.value === null;
@@ -115,7 +120,10 @@ function List<T extends Item>({ section, list }: { section: Section<T>; list: Pa
           </ButtonLink>
         )}
         {section.exportPath && (
-          <ButtonLink href={besidePage(`${section.exportPath}?${filterQuery(section, limits.value)}`)} download>
+          <ButtonLink
+            href={besidePage(`${section.exportPath}?${filterQuery(section, limits.value, filter.value)}`)}
+            download
+          >
             Export JSON lines
           </ButtonLink>
         )}
@@ -128,7 +136,7 @@ function List<T extends Item>({ section, list }: { section: Section<T>; list: Pa
             limits.value = values;
             rows.value = ROWS;
             keepSearch(filter.value, values);
-            void list.limitTo(filterQuery(section, values));
+            void list.limitTo(filterQuery(section, values, filter.value));
           }}
         />
       )}
@@ -143,6 +151,7 @@ function List<T extends Item>({ section, list }: { section: Section<T>; list: Pa
             filter.value = value;
             rows.value = ROWS;
             keepSearch(value, limits.value);
+            if (section.isSearchedByApi) void list.limitTo(filterQuery(section, limits.value, value));
           }}
         />
       )}

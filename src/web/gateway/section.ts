@@ -64,19 +64,24 @@ export interface Section<T extends Item = Item> extends Watched {
    */
   changesWith?: (item: T) => readonly (string | null | undefined)[];
   filters?: readonly Filter[];
+  /** Whether the API searches, by its parameter `search`; left out: the page searches what it has loaded. */
+  isSearchedByApi?: boolean;
   /** Where the list is a file to save. */
   exportPath?: string;
   empty: { title: string; text: string; command?: string };
   create?: ItemForm;
   facts: (item: T) => readonly Fact[];
+  /** The link to its history; null: it has none. Left out: no item has one. */
+  historyOf?: (item: T) => string | null;
   /** What else the item's page shows. Call `changed` after a change. */
   more?: (item: T, changed: () => void) => JSX.Element | null;
   actions: (item: T) => readonly Action[];
 }
 
-/** The link to what a search finds in a list. */
-export function searchLink(section: string, text: string): string {
-  return linkTo(section) + (text === '' ? '' : `?${new URLSearchParams({ search: text })}`);
+/** The link to what a search and filters find in a list. */
+export function searchLink(section: string, text: string, limits: FilterValues = {}): string {
+  const query = new URLSearchParams({ ...(text !== '' && { search: text }), ...limits });
+  return linkTo(section) + (query.size === 0 ? '' : `?${query}`);
 }
 
 /** The search in the address. */
@@ -99,9 +104,14 @@ export function keepSearch(text: string, filters: FilterValues): void {
   keepInAddress(new URLSearchParams(filled));
 }
 
-/** The query of a list that is limited by filters. */
-export function filterQuery({ filters = [] }: Pick<Section, 'filters'>, values: FilterValues): URLSearchParams {
+/** The query of a list that is limited by filters, and by a search if the API searches. */
+export function filterQuery(
+  { filters = [], isSearchedByApi }: Pick<Section, 'filters' | 'isSearchedByApi'>,
+  values: FilterValues,
+  search: string,
+): URLSearchParams {
   const query = new URLSearchParams();
+  if (isSearchedByApi && search.trim() !== '') query.set('search', search.trim());
   for (const { name, parameter } of filters) {
     const value = values[name]?.trim() ?? '';
     if (value !== '') query.set(name, parameter?.(value) ?? value);

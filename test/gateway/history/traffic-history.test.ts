@@ -72,6 +72,7 @@ it('counts how requests end, and is there after the gateway has ended and starte
   const again = await managementClientOf(second);
   const later = await again.history.get({ url: String(url), step: 'hour' });
   expect(sum(later.points)).toMatchObject(expected);
+  expect(sum((await again.history.get({ url: HOST, step: 'hour' })).points)).toMatchObject(expected);
   const all = sum((await again.history.get()).points);
   expect(all).toMatchObject({ ...expected, requests: 7, failed: 1 });
   expect(all.sent_bytes).toBeGreaterThan(50);

@@ -1,4 +1,5 @@
 import { execFile } from 'node:child_process';
+import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, renameSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -6,6 +7,9 @@ import { firstOf, type Missing, NO_LINUX, NO_ROOT, programMissing } from '../../
 
 const run = promisify(execFile);
 const CACHE = 'node_modules/.cache/debian-roots';
+
+/** What a Debian needs to boot, and to be a device of a test. */
+export const MACHINE_PACKAGES = ['systemd', 'systemd-sysv', 'dbus', 'curl', 'ca-certificates', 'iproute2', 'procps'];
 
 export const NO_DEBIAN_ROOT: Missing = firstOf(
   NO_LINUX,
@@ -20,7 +24,8 @@ export const NO_DEBIAN_ROOT: Missing = firstOf(
  * @returns its folder, which must stay unchanged
  */
 export async function debianRoot(suite: string, architecture: string, include: readonly string[]): Promise<string> {
-  const folder = join(process.cwd(), CACHE, `${suite}-${architecture}`);
+  const packages = createHash('sha256').update(include.join()).digest('hex').slice(0, 8);
+  const folder = join(process.cwd(), CACHE, `${suite}-${architecture}-${packages}`);
   if (existsSync(folder)) return folder;
   mkdirSync(CACHE, { recursive: true });
   const work = `${folder}.${process.pid}`;

@@ -1,20 +1,19 @@
 import { execFileSync } from 'node:child_process';
-import { createHash, generateKeyPairSync } from 'node:crypto';
+import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import packageJson from '../../../package.json' with { type: 'json' };
-import { publicKeyText, signedManifest } from '../../../scripts/packages/release-manifest.js';
 import { AGENT_SERVICE } from '../../../src/service/service.ts';
 import { unitText, userText } from '../../../src/service/unit.ts';
 import { unless } from '../../support/requirements.ts';
+import { publisherKey, signedRelease } from '../../support/signed-release.ts';
 import { SystemdMachine } from '../../support/systemd-machine.ts';
 import { sharedFolder } from '../../support/temporary-folder.ts';
 import { until } from '../../support/until.ts';
 import { buildPackages, commandsInDocs, makeKey, publish, serve } from './apt-repository.ts';
-import { debianRoot, NO_DEBIAN_ROOT } from './debian-root.ts';
+import { debianRoot, MACHINE_PACKAGES, NO_DEBIAN_ROOT } from './debian-root.ts';
 
-const INCLUDE = ['systemd', 'systemd-sysv', 'dbus', 'curl', 'ca-certificates', 'iproute2', 'procps'];
 const [OLD, NEW] = ['0.0.9', '0.0.10'];
 const NODE = '/usr/lib/device-agent/bin/node';
 const SETTINGS = '/etc/device-agent/settings.env';
@@ -72,7 +71,7 @@ describe.each([
     );
 
   beforeAll(async () => {
-    const root = await debianRoot(suite, 'amd64', INCLUDE);
+    const root = await debianRoot(suite, 'amd64', MACHINE_PACKAGES);
     key = makeKey(keys);
     const booted = await SystemdMachine.boot(root);
     if (booted === null) throw new Error('the machine does not boot');
@@ -195,9 +194,8 @@ describe.each([
   });
 
   it('are updated by device-agent update, which goes back from a version that does not answer', async () => {
-    const { privateKey } = generateKeyPairSync('ed25519');
-    const keys = { number: 0, keys: [publicKeyText(privateKey)] };
-    await machine.write('/etc/device-agent/update-keys.json', JSON.stringify(keys));
+    const { key: publisher, keySet } = publisherKey();
+    await machine.write('/etc/device-agent/update-keys.json', keySet);
     const folder = '/srv/releases';
     /** Puts a package of a version, and its manifest, into the machine. */
     const release = async (version: string, change = 'true') => {
@@ -206,15 +204,8 @@ describe.each([
       await run(`mkdir -p ${folder} && curl -sSf -o ${folder}/${name} ${server.url}/${name}`);
       const content = readFileSync(join(repository, name));
       const sha256 = createHash('sha256').update(content).digest('hex');
-      const text = signedManifest(
-        {
-          ...{ version, channel: 'stable', security: null, keys: { number: 0, keys: [] } },
-          ...{ released: new Date().toISOString(), expires: new Date(Date.now() + 86_400_000).toISOString() },
-          files: [{ kind: 'deb', architecture: 'x64', name, size: content.length, sha256 }],
-        },
-        [privateKey],
-      );
-      await machine.write(`${folder}/manifest.json`, text);
+      const file = { kind: 'deb', architecture: 'x64', name, size: content.length, sha256 } as const;
+      await machine.write(`${folder}/manifest.json`, signedRelease(version, file, publisher));
       return `${folder}/${name}`;
     };
     const update = async () => {

@@ -6,7 +6,7 @@ import { type EnrolmentKey, enrolmentKeys } from '../../../management/resources/
 import { deviceDomain } from '../../devices/device-names.ts';
 import { createEnrolmentKey, joinCode } from '../../devices/invite.ts';
 import { approveDevice, revokeDevice, rotateDevice, updateDevice } from '../../devices/manage-devices.ts';
-import type { LiveSession } from '../../endpoints/live-view.ts';
+import type { LiveSession, LiveTunnel } from '../../endpoints/live-view.ts';
 import type { DeviceRow, EnrolmentKeyRow } from '../../store/devices.ts';
 import { changed } from '../../store/sql/table.ts';
 import type { Store } from '../../store/store.ts';
@@ -42,9 +42,10 @@ function actionsOnDevices(context: ApiContext): ActionsOf<typeof OPERATIONS.devi
   return {
     getHistory: historyActions(context).ofDevice,
     get: (id) => shown(stored(id)),
-    list: (before, limit) => {
-      const sessions = liveSessions(context);
-      return rows.page(before, limit).map((row) => showDevice(context, row, sessions));
+    list: (before, limit, filters) => {
+      const online = liveSessions(context);
+      const credentials = [...online.sessions.keys()].filter((id) => id !== null);
+      return rows.chosen(before, limit, filters, credentials).map((row) => showDevice(context, row, online));
     },
     async update(id, body, caller) {
       const row = await database.write(() => updateDevice(store, stored(id), body, changeBy(caller)), caller);
@@ -67,19 +68,26 @@ function actionsOnDevices(context: ApiContext): ActionsOf<typeof OPERATIONS.devi
   };
 }
 
-/** The sessions that are online, by the id of their authtoken. */
-export function liveSessions({ live }: ApiContext): ReadonlyMap<string | null, LiveSession> {
-  return new Map(live.sessions().map((session) => [session.credentialId, session]));
+/** What is online: sessions by the id of their authtoken, tunnels by that of their session. */
+export interface OnlineDevices {
+  readonly sessions: ReadonlyMap<string | null, LiveSession>;
+  readonly tunnels: ReadonlyMap<string, readonly LiveTunnel[]>;
 }
 
-export function showDevice(
-  { store, links, live, sightings }: ApiContext,
-  stored: DeviceRow,
-  sessions: ReadonlyMap<string | null, LiveSession>,
-): Device {
+export function liveSessions({ live }: ApiContext): OnlineDevices {
+  const tunnels = new Map<string, LiveTunnel[]>();
+  for (const tunnel of live.tunnels()) {
+    const known = tunnels.get(tunnel.sessionId);
+    if (known) known.push(tunnel);
+    else tunnels.set(tunnel.sessionId, [tunnel]);
+  }
+  return { sessions: new Map(live.sessions().map((session) => [session.credentialId, session])), tunnels };
+}
+
+export function showDevice({ store, links, sightings }: ApiContext, stored: DeviceRow, online: OnlineDevices): Device {
   const row = sightings.latest(stored);
-  const session = row.credential_id === null ? undefined : sessions.get(row.credential_id);
-  const tunnels = session ? live.tunnels().filter(({ sessionId }) => sessionId === session.id) : [];
+  const session = row.credential_id === null ? undefined : online.sessions.get(row.credential_id);
+  const tunnels = (session && online.tunnels.get(session.id)) ?? [];
   return {
     ...membersOf(row, devices.answer),
     uri: links.of(devices, row.id),

@@ -3,11 +3,11 @@ import { ApiError } from '../../../lib/errors.ts';
 import { isWithin } from '../../../lib/network/port-range.ts';
 import type { OPERATIONS } from '../../../management/operations.ts';
 import { botUsers } from '../../../management/resources/bot-user.ts';
-import { type Endpoint, endpoints } from '../../../management/resources/endpoint.ts';
+import { type Endpoint, type EndpointFilters, endpoints } from '../../../management/resources/endpoint.ts';
 import { reservedDomains } from '../../../management/resources/reserved-domain.ts';
 import { tlsEdges } from '../../../management/resources/tls-edge.ts';
 import { tunnelSessions, tunnels } from '../../../management/resources/tunnel.ts';
-import { isGatewayName, isUnderBaseDomain } from '../../endpoints/domain-names.ts';
+import { isGatewayName, isUnderBaseDomain, searchForms } from '../../endpoints/domain-names.ts';
 import { addressOfUrl, type CloudAddress, placeOf } from '../../endpoints/endpoint-address.ts';
 import type { LiveEndpoint } from '../../endpoints/live-view.ts';
 import type { EndpointProtocol } from '../../endpoints/online-endpoint.ts';
@@ -30,6 +30,7 @@ export function endpointActions(context: ApiContext): { endpoints: ActionsOf<typ
     endpoints,
     () => live.endpoints(),
     (endpoint) => showEndpoint(context, endpoint),
+    (endpoint, filters: EndpointFilters) => isWanted(context, endpoint, filters),
   );
   const stored = (id: string): CloudEndpointRow => {
     const row = rows.get(id);
@@ -257,4 +258,14 @@ export function showEndpoint(context: ApiContext, endpoint: LiveEndpoint): Endpo
     ...(endpoint.access && { access: [...endpoint.access] }),
     ...(endpoint.admission && { people: endpoint.admission }),
   };
+}
+
+function isWanted(context: ApiContext, endpoint: LiveEndpoint, { search, protocol, type }: EndpointFilters): boolean {
+  if (protocol !== undefined && endpoint.proto !== protocol) return false;
+  if (type !== undefined && endpoint.type !== type) return false;
+  if (!search) return true;
+  const { id, url, name, description, metadata, credentialId } = endpoint;
+  const forms = searchForms(search);
+  const isFound = (text: string) => forms.some((form) => text.toLowerCase().includes(form));
+  return [id, url, name, description, metadata].some(isFound) || isFound(deviceWith(context, credentialId)?.name ?? '');
 }

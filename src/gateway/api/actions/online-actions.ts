@@ -44,16 +44,18 @@ function tunnelSessionActions(context: ApiContext) {
   };
 }
 
-export function liveActions<Item extends { id: string }, Shown>(
+/** @param isWanted whether an item is in a list that is limited by filters; left out: there are none */
+export function liveActions<Item extends { id: string }, Shown, Filters extends object>(
   resource: ReadableResource,
   online: () => readonly Item[],
   shown: (item: Item) => Shown,
-): { get(id: string): Shown; list(before: string | null, limit: number): Shown[] } {
+  isWanted: (item: Item, filters: Filters) => boolean = () => true,
+): { get(id: string): Shown; list(before: string | null, limit: number, filters?: Filters): Shown[] } {
   return {
     get: (id) => shown(found(online().find((item) => item.id === id) ?? null, resource)),
-    list: (before, limit) =>
+    list: (before, limit, filters) =>
       online()
-        .filter((item) => before === null || item.id < before)
+        .filter((item) => (before === null || item.id < before) && (filters === undefined || isWanted(item, filters)))
         .sort((a, b) => (a.id < b.id ? 1 : -1))
         .slice(0, limit)
         .map(shown),

@@ -174,11 +174,11 @@ function idleEdges({ store, live }: ApiContext): NeedsAttention['idleEdges'] {
 }
 
 function fleet(context: ApiContext): Pick<NeedsAttention, 'offline' | 'neverOnline' | 'pending'> {
-  const sessions = liveSessions(context);
-  const online = JSON.stringify([...sessions.keys()].filter((id) => id !== null));
+  const live = liveSessions(context);
+  const online = JSON.stringify([...live.sessions.keys()].filter((id) => id !== null));
   const first = (condition: string, parameters: readonly SqlValue[]): Attention<SeenDevice> =>
     attention(context.store.devices, condition, parameters, (row) => {
-      const { id, name, last_seen_at, created_at } = showDevice(context, row, sessions);
+      const { id, name, last_seen_at, created_at } = showDevice(context, row, live);
       return { id, name, last_seen_at, created_at };
     });
   const isOffline = `status = 'enrolled' AND COALESCE(credential_id, '') NOT IN (SELECT value FROM json_each(?))`;

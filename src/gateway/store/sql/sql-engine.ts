@@ -15,9 +15,8 @@ export function sqlEngine(): typeof Libsql {
   } catch (error) {
     const [reason] = messageOf(error).split('\n');
     throw new OperatorError(
-      `cannot load the gateway's database engine (${reason}): install this program again on this machine, with optional ` +
-        `dependencies; if ${process.platform}-${process.arch} is not supported, run the agent with another gateway ` +
-        '(NGROK_AUTHTOKEN, NGROK_SERVER_ADDR)',
+      `cannot load the gateway's database engine (${reason}): install device-agent again on this machine, ` +
+        `without --omit=optional; if ${process.platform}-${process.arch} is not supported, use a gateway elsewhere (NGROK_SERVER_ADDR)`,
       1,
       { cause: error },
     );

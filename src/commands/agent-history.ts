@@ -8,7 +8,7 @@ import { agentSettings } from './settings-place.ts';
  * @param tunnel what names it; undefined: the device
  * @throws {OperatorError} exit code 3 when no agent answers, 4 when there is no such tunnel
  */
-export async function deviceHistory(tunnel: string | undefined, options: { json?: boolean }): Promise<void> {
+export async function showAgentHistory(tunnel: string | undefined, options: { json?: boolean }): Promise<void> {
   const settings = agentSettings('api');
   if (tunnel === undefined) showHistory('this device', await callAgent(settings, 'GET /history'), options);
   else showHistory(tunnel, await callAgent(settings, 'GET /tunnels/{url_part}/history', { url_part: tunnel }), options);
