@@ -75,6 +75,7 @@ import { finishClients } from './finish-clients.ts';
 import { startMessages } from './messages/start-messages.ts';
 import { EdgeCounters } from './metrics/edge-counters.ts';
 import { watchProcess } from './metrics/process-watch.ts';
+import { FleetUpdates } from './releases/fleet-updates.ts';
 import { EndpointBinder } from './sessions/endpoint-binder.ts';
 import { LiveAgents } from './sessions/live-agents.ts';
 import { SessionServer } from './sessions/session-server.ts';
@@ -374,6 +375,8 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     ...edgeEndpoints(edgeIndex.served()),
     ...cloudEndpoints.views(),
   ]);
+  const fleetUpdates = new FleetUpdates({ ...context, live }, () => cluster?.primary.isSelf ?? true);
+  onStop(() => fleetUpdates.stop());
   const conditions = async (): Promise<readonly Condition[]> => {
     const { presentConditions } = await import('./conditions/conditions.ts');
     return presentConditions({
@@ -431,6 +434,8 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
           place,
           cloudEndpoints,
           signInCodes,
+          fleetUpdates,
+          dataDir,
         },
         tcpPorts,
         dnsServers: options.acme?.resolvers ?? null,
