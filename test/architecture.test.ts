@@ -39,7 +39,7 @@ const ARROWS: Record<string, string[]> = {
   'agent/connectors': ['agent/context', 'agent/errors', 'traffic-policy'],
   'agent/context': ['settings'],
   'agent/errors': [],
-  gateway: ['gateway/*', 'traffic-policy', 'settings', '.'],
+  gateway: ['gateway/*', 'traffic-policy', 'settings', 'update', '.'],
   'gateway/api': [
     'gateway/access',
     'gateway/certificates',
@@ -62,7 +62,7 @@ const ARROWS: Record<string, string[]> = {
     '.',
     'gateway/context',
   ],
-  'gateway/conditions': ['gateway/endpoints', 'gateway/metrics', 'gateway/store', 'management', 'update'],
+  'gateway/conditions': ['gateway/endpoints', 'gateway/metrics', 'gateway/store', 'management'],
   'gateway/devices': ['gateway/certificates', 'gateway/endpoints', 'gateway/store', 'management', 'gateway/context'],
   'gateway/access': [
     'gateway/context',

@@ -379,12 +379,14 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   onStop(() => fleetUpdates.stop());
   const conditions = async (): Promise<readonly Condition[]> => {
     const { presentConditions } = await import('./conditions/conditions.ts');
+    const { offeredReleases } = await import('../update/release-mirror.ts');
     return presentConditions({
       ...{ store, live, endpoints, counters, activity, dataDir },
       databaseAway: () => shared?.away ?? null,
       databaseDetour: () => shared?.detour ?? null,
       hasNoPrimary: () => cluster?.primary.isVacant === true,
       hasDailyBackups: (options.backups ?? null) !== null,
+      releases: () => offeredReleases(dataDir),
     });
   };
   const reported = async () => {

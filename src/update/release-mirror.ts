@@ -80,3 +80,11 @@ export function missingFiles({ release, folder }: MirroredRelease): string[] {
     .filter(({ name, size }) => statSync(join(folder, name), { throwIfNoEntry: false })?.size !== size)
     .map(({ name }) => name);
 }
+
+/** The releases that devices can install from here, the newest first, each with the first file that is missing or not whole. */
+export function offeredReleases(dataDir: string): { version: string; expires: string; missing: string | null }[] {
+  return mirroredReleases(dataDir).map((mirrored) => {
+    const { version, expires } = mirrored.release;
+    return { version, expires, missing: missingFiles(mirrored)[0] ?? null };
+  });
+}

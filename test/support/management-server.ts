@@ -30,6 +30,7 @@ import { issueApiKey } from '../../src/gateway/store/tokens.ts';
 import { SecretsBox } from '../../src/lib/secrets-box.ts';
 import { type Clock, systemClock } from '../../src/lib/time/clock.ts';
 import { managementOpenApi } from '../../src/management/management-openapi.ts';
+import { offeredReleases } from '../../src/update/release-mirror.ts';
 import { issueCertificate } from './certificates.ts';
 import { NO_ACTIVITY } from './edge-context.ts';
 import { nothingOnline } from './nothing-online.ts';
@@ -115,6 +116,7 @@ export async function startManagementServer(options: ManagementServerOptions = {
   const live = withStored(agents, () => cloudEndpoints.views());
   const sources: ConditionSources = {
     ...{ store, live, endpoints, counters, dataDir: folder, activity: { lostAt: Number.NEGATIVE_INFINITY } },
+    releases: () => offeredReleases(folder),
     ...{ databaseAway: () => null, databaseDetour: () => null, hasNoPrimary: () => false, hasDailyBackups: false },
     ...options.conditions,
   };

@@ -3,7 +3,6 @@ import { diskSpace, FREE_SPACE } from '../../lib/files/disk-space.ts';
 import { clientNetwork } from '../../lib/network/ip-address.ts';
 import type { RecentCounts } from '../../lib/time/recent-failures.ts';
 import { CONDITION_IDS, CONDITIONS, type ConditionId } from '../../management/condition-kinds.ts';
-import { type MirroredRelease, mirroredReleases, missingFiles } from '../../update/release-mirror.ts';
 import type { ConditionSubject, LiveView, ReportedCondition } from '../endpoints/live-view.ts';
 import type { LabeledUpstream, Labels, OnlineEndpoint } from '../endpoints/online-endpoint.ts';
 import type { EdgeCounters } from '../metrics/edge-counters.ts';
@@ -41,6 +40,12 @@ export interface ConditionSources {
   /** Of events that are no changes; times here are in milliseconds of `performance.now()`. */
   readonly activity: { readonly lostAt: number };
   readonly dataDir: string;
+  /** What devices can install from here, the newest first; `missing`: a file that is not there, or not whole. */
+  readonly releases: () => readonly {
+    readonly version: string;
+    readonly expires: string;
+    readonly missing: string | null;
+  }[];
   /** Why the shared database cannot be used; null: it can, or there is none. */
   readonly databaseAway: () => string | null;
   /** The gateway through which the shared database is reached, and why not directly; null: it is, or not at all. */
@@ -313,27 +318,26 @@ function stoppedProblem({ store: { database } }: ConditionSources): Problem | nu
   };
 }
 
-function releaseProblem({ store, dataDir }: ConditionSources): Problem | null {
-  const releases = mirroredReleases(dataDir);
-  const incomplete = releases.find((release) => missingFiles(release).length > 0);
+function releaseProblem({ store, releases }: ConditionSources): Problem | null {
+  const offered = releases();
+  const incomplete = offered.find(({ missing }) => missing !== null);
   if (incomplete !== undefined) {
-    const [file] = missingFiles(incomplete);
+    const { version, missing } = incomplete;
     return {
-      message: `devices cannot update to version ${incomplete.release.version}: ${file} is missing here`,
-      remedy: addAgain(incomplete),
+      message: `devices cannot update to version ${version}: ${missing} is missing here`,
+      remedy: addAgain(version),
     };
   }
   const until = Date.parse(store.now()) + RELEASE_SOON_MS;
-  const [newest] = releases;
-  if (newest === undefined || Date.parse(newest.release.expires) > until) return null;
-  const { version, expires } = newest.release;
+  const [newest] = offered;
+  if (newest === undefined || Date.parse(newest.expires) > until) return null;
   return {
-    message: `devices do not take version ${version} as the newest one after ${expires}`,
-    remedy: addAgain(newest),
+    message: `devices do not take version ${newest.version} as the newest one after ${newest.expires}`,
+    remedy: addAgain(newest.version),
   };
 }
 
-const addAgain = ({ release: { version } }: MirroredRelease): string =>
+const addAgain = (version: string): string =>
   `run device-agent gateway releases add --to ${version}, or add a newer one; or device-agent gateway releases remove ${version}`;
 
 function destinationProblem({ store }: ConditionSources): Problem | null {
