@@ -184,6 +184,7 @@ export async function dashboardPictures({ picture, forDocs }, upstream) {
     await picture('dashboard-overview', origin, view('', shows('cabinet-2 is offline')));
     await picture('dashboard-devices', origin, view('devices', shows('cabinet-1')));
     await picture('dashboard-endpoints', origin, view('endpoints', shows(host)));
+    await picture('dashboard-history', origin, view('history?range=hour', shows('A gateway ran')));
     await picture('dashboard-domains', origin, view('domains', shows('status.example.com')));
     await picture('dashboard-domain', origin, view(`domains/${site.id}`, shows('DNS_ERROR')));
     await picture('dashboard-edge', origin, view(`edges/${edge.id}`, shows('Oldest TLS version: 1.3')));

@@ -123,7 +123,11 @@ export async function startManagementServer(options: ManagementServerOptions = {
       store,
       counters,
       conditions: () => presentConditions(sources),
-      history: { read: async () => [] },
+      history: {
+        read: async () => ({ steps: [], longestOutage: null }),
+        readBriefly: async () => [],
+        devicesOf: () => [],
+      },
       people,
       catchUp: async () => {},
       activity: options.activity ?? NO_ACTIVITY,

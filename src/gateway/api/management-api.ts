@@ -17,6 +17,7 @@ import { agentShareLinksRouter } from './agent-share-links-router.ts';
 import { type ApiContext, createLinks } from './api-context.ts';
 import { FailedAttempts, type RefusesAddress, requireApiKey } from './authentication.ts';
 import { DashboardFeed } from './dashboard/dashboard-feed.ts';
+import { dashboardHistory } from './dashboard/dashboard-history.ts';
 import { dashboardRouter } from './dashboard/dashboard-router.ts';
 import { DashboardSessions } from './dashboard/dashboard-sessions.ts';
 import { dashboardOverview } from './dashboard/overview.ts';
@@ -86,7 +87,7 @@ export function createManagementApi(
   const feed = new DashboardFeed({ live, counters, version, changedRows: () => store.database.takeChanges(), clock });
   const overview = () => dashboardOverview(context, conditions);
   const parts = { store, sessions, personSignIn, people, attempts, activity, feed };
-  app.use(dashboardRouter({ ...parts, overview, conditions, log }));
+  app.use(dashboardRouter({ ...parts, overview, history: dashboardHistory(context), conditions, log }));
   app.use(messagePage(store, { attempts, isRefused }));
   const { unwritable } = store.database;
   if (unwritable !== null) app.use(refuseChanges(unwritable));

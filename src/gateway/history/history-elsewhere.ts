@@ -1,34 +1,36 @@
 import { messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { Repeats } from '../../lib/log/repeats.ts';
-import type { HistoryFile, Run } from './history-file.ts';
+import type { HistoryFile } from './history-file.ts';
 import type { HistoryPart, HistoryRange, SubjectName } from './history-points.ts';
 import { Values } from './history-values.ts';
 import type { SharedHistory } from './shared-history.ts';
 
 /** What one gateway asks another one. */
 export interface HistoryQuestion {
-  readonly of: SubjectName;
+  readonly of: readonly SubjectName[];
   readonly range: HistoryRange;
+  /** Whether it wants requests alone of what was counted. */
+  readonly isBrief: boolean;
 }
 
 /** How it is sent: numbers are arrays there. */
-interface SentPart {
-  readonly begun: number;
+interface SentPart extends Omit<HistoryPart, 'rows'> {
   readonly rows: readonly (readonly [at: number, numbers: readonly number[], refusals: Values['refusals']])[];
-  readonly runs: readonly Run[];
-  readonly known: readonly Run[];
 }
 
-/** The answer to {@link HistoryQuestion}. @param begun when the file begins, in minutes */
-export function partText({ rows, runs, known }: HistoryPart, begun: number): string {
-  const sent: SentPart = {
-    begun,
-    rows: rows.map(({ at, values }) => [at, [...values.numbers], values.refusals]),
-    runs,
-    known,
-  };
-  return JSON.stringify(sent);
+interface SentHistory {
+  readonly begun: number;
+  readonly parts: readonly SentPart[];
+}
+
+/** The answer to {@link HistoryQuestion}, in its order. @param begun when the file begins, in minutes */
+export function partsText(parts: readonly HistoryPart[], begun: number): string {
+  const sent = parts.map(({ rows, ...part }) => ({
+    ...part,
+    rows: rows.map(({ at, values }) => [at, [...values.numbers], values.refusals] as const),
+  }));
+  return JSON.stringify({ begun, parts: sent } satisfies SentHistory);
 }
 
 /** Histories of the other gateways of a shared database: those that answer have the latest, of the others it has what is complete. */
@@ -56,13 +58,10 @@ export class HistoryElsewhere {
   }
 
   async read(of: SubjectName, range: HistoryRange): Promise<HistoryPart[]> {
-    const answers = await this.askAll(JSON.stringify({ of, range } satisfies HistoryQuestion));
+    const answers = await this.#ask({ of: [of], range, isBrief: false });
     const asked = new Map([[this.self.node, this.self.begun()]]);
-    const parts = [...answers].map(([node, text]) => {
-      const { begun, rows, runs, known } = JSON.parse(text) as SentPart;
-      asked.set(node, begun);
-      return { rows: rows.map(([at, ...values]) => ({ at, values: Values.of(...values) })), runs, known };
-    });
+    for (const { node, begun } of answers) asked.set(node, begun);
+    const parts = answers.flatMap((answer) => answer.parts);
     try {
       return [...parts, await this.shared.part(of, range, asked)];
     } catch (error) {
@@ -72,4 +71,22 @@ export class HistoryElsewhere {
       return parts;
     }
   }
+
+  /** What the gateways that answer have of many, in the same order: lists do without what silent ones had. */
+  async readBriefly(question: HistoryQuestion): Promise<HistoryPart[][]> {
+    const answers = await this.#ask(question);
+    return question.of.map((_, place) => answers.flatMap(({ parts }) => parts[place] ?? []));
+  }
+
+  async #ask(question: HistoryQuestion) {
+    const answers = await this.askAll(JSON.stringify(question));
+    return [...answers].map(([node, text]) => {
+      const { begun, parts } = JSON.parse(text) as SentHistory;
+      return { node, begun, parts: parts.map(readPart) };
+    });
+  }
+}
+
+function readPart({ rows, ...part }: SentPart): HistoryPart {
+  return { ...part, rows: rows.map(([at, ...values]) => ({ at, values: Values.of(...values) })) };
 }

@@ -267,7 +267,7 @@ export class HistoryFile {
 
   /** Ids of the series of an endpoint, by its URL or by the hostname in it, with all devices that have bound it, or of a device. */
   series(kind: HistorySubject['kind'], key: string): number[] {
-    if (isHostname(kind, key)) {
+    if (isNamedByHost(kind, key)) {
       const sql = "SELECT id FROM series WHERE kind = ? AND instr(key || ':', '://' || ? || ':') > 0";
       return this.#all(sql, [kind, key]).map(([id]) => Number(id));
     }
@@ -309,6 +309,46 @@ export class HistoryFile {
     return series
       .flatMap((id) => this.#all(sql, [id, to, from]) as [number, number, number | null][])
       .map(([id, since, until]) => ({ series: id, since, until }));
+  }
+
+  /** Numbers of requests by the hour, in the last 30 days: what lists show of many. @param from in whole minutes, like `to` */
+  requestsByHour(series: readonly number[], from: number, to: number): Pick<HistoryRow, 'at' | 'values'>[] {
+    const of = 'WHERE series IN (SELECT value FROM json_each(?)) AND at >= ? AND at < ?';
+    const sql = `SELECT at - at % 60 AS hour, SUM(requests)
+      FROM (SELECT at, requests FROM hours ${of} UNION ALL SELECT at, requests FROM minutes ${of}) GROUP BY hour`;
+    const [ids, summedUp] = [JSON.stringify(series), this.#state('hours')];
+    const rows = this.#all(sql, [ids, from, Math.min(to, summedUp), ids, Math.max(from, summedUp), to]);
+    return rows.map(([at, requests]) => {
+      const values = new Values();
+      values.requests = Number(requests);
+      return { at: Number(at), values };
+    });
+  }
+
+  /** When one of some series begins, in whole seconds since 1970; null: there is nothing yet. */
+  firstSeen(series: readonly number[]): number | null {
+    const run = 'SELECT min(since) FROM runs WHERE series = ?';
+    const day = 'SELECT min(at) * 60 FROM days WHERE series = ?';
+    const all = series.flatMap((id) => {
+      const [[since, begin]] = this.#all(`SELECT (${run}), (${day})`, [id, id]) as [[number | null, number | null]];
+      // A row of a day says nothing of its hours, unlike a run that begins on it.
+      const isOfDay = since !== null && begin !== null && since >= begin && since < begin + DAY * 60;
+      return [since, isOfDay ? null : begin].filter((each) => each !== null);
+    });
+    return all.length === 0 ? null : Math.min(...all);
+  }
+
+  /** Seconds online of days whose runs are no longer kept. @param from in whole minutes since 1970, like `to` */
+  onlineByDay(series: readonly number[], from: number, to: number): { at: number; seconds: number }[] {
+    const sql = 'SELECT at, online FROM days WHERE series = ? AND at >= ? AND at < ? AND online > 0';
+    const rows = series.flatMap((id) => this.#all(sql, [id, from, to]) as [number, number][]);
+    return rows.map(([at, seconds]) => ({ at, seconds }));
+  }
+
+  /** The devices that have bound an endpoint, by its URL or by the hostname in it. */
+  devicesOf(key: string): string[] {
+    const sql = "SELECT DISTINCT device FROM series WHERE id IN (SELECT value FROM json_each(?)) AND device <> ''";
+    return this.#all(sql, [JSON.stringify(this.series('endpoint', key))]).map(([device]) => String(device));
   }
 
   /** When something was written for the last time, in whole seconds since 1970. */
@@ -427,7 +467,7 @@ export class HistoryFile {
 }
 
 /** Whether the key of an endpoint is the hostname of its URL, rather than the URL. */
-export function isHostname(kind: HistorySubject['kind'], key: string): boolean {
+export function isNamedByHost(kind: HistorySubject['kind'], key: string): boolean {
   return kind === 'endpoint' && !key.includes('://');
 }
 

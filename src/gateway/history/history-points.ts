@@ -1,3 +1,4 @@
+import type { Stepwise } from '../../lib/stepwise.ts';
 import { ENDINGS } from '../endpoints/traffic-counts.ts';
 import { type HistoryFile, type HistorySubject, type Level, MINUTES, type Run } from './history-file.ts';
 import { Values } from './history-values.ts';
@@ -6,7 +7,7 @@ import { Values } from './history-values.ts';
 export interface HistoryStep {
   /** When it begins, in whole minutes since 1970. */
   readonly at: number;
-  /** Seconds of it in which a gateway ran; of the others, nothing is known. */
+  /** Seconds of it in which a gateway ran, since it was first online; of the others, nothing is known. */
   readonly known: number;
   readonly online: number;
   readonly values: Values;
@@ -29,6 +30,16 @@ export interface HistoryPart {
   readonly runs: readonly Run[];
   /** When the gateway ran. */
   readonly known: readonly Run[];
+  /** When it was first online, in whole seconds since 1970, whatever is asked for; null: never. */
+  readonly seen: number | null;
+}
+
+/** Some time offline while a gateway ran. Times are whole seconds since 1970. */
+export interface Outage {
+  readonly from: number;
+  readonly to: number;
+  /** Without the time between in which no gateway ran. */
+  readonly seconds: number;
 }
 
 /** What the file has of an endpoint by its URL, of a device with its endpoints by its id, or of the gateway. */
@@ -40,15 +51,33 @@ export function historyPart(file: HistoryFile, of: SubjectName, { from, to, step
     ...file.runs(series, from * 60, to * 60),
     ...oldRuns(file, series, from, to),
   ];
-  return { rows: file.rows(counted, levelOf(step), from, to), runs: runs(own), known: runs(gateways) };
+  const rows = file.rows(counted, levelOf(step), from, to);
+  return { rows, runs: runs(own), known: runs(gateways), seen: file.firstSeen(own) };
+}
+
+/**
+ * What the file has of many in the same order, in steps: of what was counted, the requests alone.
+ * @param range in steps of hours, within the last 30 days
+ */
+export function* briefParts(
+  file: HistoryFile,
+  of: readonly SubjectName[],
+  { from, to }: HistoryRange,
+): Stepwise<HistoryPart[]> {
+  const known = file.runs(file.gateways(), from * 60, to * 60);
+  const parts: HistoryPart[] = [];
+  for (const { kind, key } of of) {
+    const own = file.series(kind, key);
+    const rows = file.requestsByHour(kind === 'device' ? file.endpointsOf(key) : own, from, to);
+    parts.push({ rows, runs: file.runs(own, from * 60, to * 60), known, seen: file.firstSeen(own) });
+    yield;
+  }
+  return parts;
 }
 
 /** Of days whose runs are no longer kept, one from their beginning, which is as long as all of them. */
 function oldRuns(file: HistoryFile, series: readonly number[], from: number, to: number): Run[] {
-  return file
-    .rows(series, 'days', from, to)
-    .filter(({ values }) => values.online > 0)
-    .map(({ at, values }) => ({ since: at * 60, until: at * 60 + values.online }));
+  return file.onlineByDay(series, from, to).map(({ at, seconds }) => ({ since: at * 60, until: at * 60 + seconds }));
 }
 
 /** The coarsest rows that suffice for steps of so many minutes. */
@@ -77,13 +106,53 @@ export function pointsOf(parts: readonly HistoryPart[], range: HistoryRange, now
     range,
     now,
   );
+  // What has come yesterday was not offline for a month.
+  const seen = firstSeen(parts);
   const points: HistoryStep[] = [];
   for (let at = from; at < to; at += step) {
     const here = values.get(at) ?? new Values();
-    const ran = known.get(at) ?? 0;
+    const ran = Math.min(known.get(at) ?? 0, Math.max(0, (at + step) * 60 - seen));
     points.push({ at, known: ran, online: Math.min(ran, online.get(at) ?? 0), values: here });
   }
   return points;
+}
+
+/** In seconds since 1970; infinity: never. */
+function firstSeen(parts: readonly HistoryPart[]): number {
+  return Math.min(...parts.map(({ seen }) => seen ?? Infinity));
+}
+
+/**
+ * The longest outage; null: there was none. Of days whose runs are no longer kept, all outages count as one, at the end of the day.
+ * @param now in whole seconds since 1970
+ */
+export function longestOutage(
+  parts: readonly HistoryPart[],
+  { from, to }: Pick<HistoryRange, 'from' | 'to'>,
+  now: number,
+): Outage | null {
+  const end = Math.min(to * 60, now);
+  const known = joined(parts.flatMap((part) => part.known));
+  const online = joined(parts.flatMap(({ runs }) => runs));
+  let longest: Outage | null = null;
+  let offline = Math.max(from * 60, firstSeen(parts));
+  for (const { since, until } of [...online, { since: end, until: end }]) {
+    const outage = outageBetween(known, offline, Math.min(since, end));
+    if (outage !== null && outage.seconds > (longest?.seconds ?? 0)) longest = outage;
+    offline = Math.max(offline, until ?? end);
+  }
+  return longest;
+}
+
+/** What is known of some time offline; null: nothing. */
+function outageBetween(known: readonly Run[], from: number, to: number): Outage | null {
+  const seen = known
+    .map(({ since, until }) => ({ since: Math.max(since, from), until: Math.min(until ?? to, to) }))
+    .filter(({ since, until }) => since < until);
+  const [first, last] = [seen[0], seen.at(-1)];
+  if (first === undefined || last === undefined) return null;
+  const seconds = seen.reduce((sum, { since, until }) => sum + until - since, 0);
+  return { from: first.since, to: last.until, seconds };
 }
 
 /** For how many seconds of each step there was at least one run. */

@@ -2,7 +2,7 @@ import type { Ask } from '../store/shared/postgres-connection.ts';
 import {
   type HistoryFile,
   type HistorySubject,
-  isHostname,
+  isNamedByHost,
   MINUTES,
   type NewHistoryRow,
   type NewRun,
@@ -74,11 +74,13 @@ export class SharedHistory {
     const begun = JSON.stringify(Object.fromEntries(asked));
     const level = levelOf(step);
     const runs = (kind: HistorySubject['kind'], key: string) => this.#runs(kind, key, { from, to, step }, begun);
+    const own = await runs(of.kind, of.key);
     return {
       // Minutes are in the files alone.
       rows: level === 'minutes' ? [] : await this.#rows(of, level, { from, to, step }, begun),
-      runs: await runs(of.kind, of.key),
-      known: of.kind === 'gateway' ? [] : await runs('gateway', ''),
+      runs: own,
+      known: of.kind === 'gateway' ? own : await runs('gateway', ''),
+      seen: await this.#firstSeen(of),
     };
   }
 
@@ -94,6 +96,16 @@ export class SharedHistory {
       [level, from, to, begun, ...(kind === 'gateway' ? [] : [key])],
     );
     return rows.map(({ at, numbers, refusals }) => ({ at: Number(at), values: Values.of(numbers, refusals) }));
+  }
+
+  /** Of all gateways: those that are asked know it as well, or later. */
+  async #firstSeen({ kind, key }: SubjectName): Promise<number | null> {
+    const [which, keys] = kind === 'gateway' ? ['', []] : [`AND ${keyIs(kind, key, '$2')}`, [key]];
+    const [row] = await this.ask<{ since: string | null }>(
+      `SELECT min(since) AS since FROM device_agent.history_runs WHERE kind = $1 ${which}`,
+      [kind, ...keys],
+    );
+    return row === undefined || row.since === null ? null : Number(row.since);
   }
 
   async #runs(kind: HistorySubject['kind'], key: string, { from, to }: HistoryRange, begun: string): Promise<Run[]> {
@@ -150,9 +162,9 @@ export class SharedHistory {
   }
 }
 
-/** With the key as $5. */
-function keyIs(kind: HistorySubject['kind'], key: string): string {
-  return isHostname(kind, key) ? "position('://' || $5 || ':' IN key || ':') > 0" : 'key = $5';
+/** @param place of the key among the parameters */
+function keyIs(kind: HistorySubject['kind'], key: string, place = '$5'): string {
+  return isNamedByHost(kind, key) ? `position('://' || ${place} || ':' IN key || ':') > 0` : `key = ${place}`;
 }
 
 function named({ kind, key, device }: HistorySubject): HistorySubject {

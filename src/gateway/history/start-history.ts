@@ -5,7 +5,7 @@ import type { GatewayContext } from '../context/gateway-context.ts';
 import type { Relays } from '../edge/relays/relays.ts';
 import type { SessionServer } from '../sessions/session-server.ts';
 import type { Ask } from '../store/shared/postgres-connection.ts';
-import { HistoryElsewhere, type HistoryQuestion, partText } from './history-elsewhere.ts';
+import { HistoryElsewhere, type HistoryQuestion, partsText } from './history-elsewhere.ts';
 import { HistoryFile } from './history-file.ts';
 import { SharedHistory } from './shared-history.ts';
 import { TrafficHistory } from './traffic-history.ts';
@@ -51,7 +51,6 @@ export async function startHistory(
 
 /** What another gateway is told of the history here. @param details its question, as JSON */
 export async function historyAnswer(history: TrafficHistory | null, details: string): Promise<string> {
-  const { of, range } = JSON.parse(details) as HistoryQuestion;
-  if (history === null) return partText({ rows: [], runs: [], known: [] }, 0);
-  return partText(await history.here(of, range), history.begun);
+  if (history === null) return partsText([], 0);
+  return partsText(await history.here(JSON.parse(details) as HistoryQuestion), history.begun);
 }

@@ -1,17 +1,21 @@
 import { messageOf } from '../../lib/errors.ts';
 import { Repeats } from '../../lib/log/repeats.ts';
+import { runInTurns } from '../../lib/stepwise.ts';
 import { TokenBuckets } from '../../lib/time/token-bucket.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
 import type { LabeledUpstream, Labels, OnlineEndpoint } from '../endpoints/online-endpoint.ts';
 import type { EndpointTraffic } from '../endpoints/traffic-counts.ts';
-import type { HistoryElsewhere } from './history-elsewhere.ts';
+import type { HistoryElsewhere, HistoryQuestion } from './history-elsewhere.ts';
 import type { HistoryFile, HistorySubject, NewHistoryRow, NewRun } from './history-file.ts';
 import {
+  briefParts,
   type HistoryPart,
   type HistoryRange,
   type HistoryStep,
   historyPart,
+  longestOutage,
+  type Outage,
   pointsOf,
   type SubjectName,
 } from './history-points.ts';
@@ -126,7 +130,7 @@ export class TrafficHistory {
       /** What this gateway is called among several. */
       readonly node: string;
       /** What other gateways have; left out: there are none. */
-      readonly elsewhere?: Pick<HistoryElsewhere, 'read' | 'take'> | undefined;
+      readonly elsewhere?: Pick<HistoryElsewhere, 'read' | 'readBriefly' | 'take'> | undefined;
       /** Milliseconds since 1970. */
       readonly time?: () => number;
     },
@@ -160,9 +164,30 @@ export class TrafficHistory {
   }
 
   /** The history of something until now, or until some seconds ago. @param range begins at a whole step @throws the engine's error */
-  async read(of: SubjectName, range: HistoryRange): Promise<HistoryStep[]> {
-    const [here, elsewhere] = await Promise.all([this.here(of, range), this.own.elsewhere?.read(of, range) ?? []]);
-    return pointsOf([here, ...elsewhere], range, this.#now());
+  async read(of: SubjectName, range: HistoryRange): Promise<{ steps: HistoryStep[]; longestOutage: Outage | null }> {
+    const [here, elsewhere] = await Promise.all([
+      this.here({ of: [of], range, isBrief: false }),
+      this.own.elsewhere?.read(of, range) ?? [],
+    ]);
+    const parts = [...here, ...elsewhere];
+    const now = this.#now();
+    return { steps: pointsOf(parts, range, now), longestOutage: longestOutage(parts, range, now) };
+  }
+
+  /**
+   * Requests and times online of many, in the same order, without what only gateways have that do not answer.
+   * @param range in steps of hours, within the last 30 days
+   */
+  async readBriefly(of: readonly SubjectName[], range: HistoryRange): Promise<HistoryStep[][]> {
+    const question: HistoryQuestion = { of, range, isBrief: true };
+    const [here, elsewhere = []] = await Promise.all([this.here(question), this.own.elsewhere?.readBriefly(question)]);
+    const now = this.#now();
+    return here.map((part, place) => pointsOf([part, ...(elsewhere[place] ?? [])], range, now));
+  }
+
+  /** The devices that have bound an endpoint here, by its URL or by the hostname in it. */
+  devicesOf(key: string): string[] {
+    return this.own.file.devicesOf(key);
   }
 
   /** When it begins, in whole minutes since 1970. */
@@ -170,14 +195,15 @@ export class TrafficHistory {
     return this.own.file.begun;
   }
 
-  /** What this gateway has of it. */
-  async here(of: SubjectName, range: HistoryRange): Promise<HistoryPart> {
+  /** What this gateway has of them, in the same order. */
+  async here({ of, range, isBrief }: HistoryQuestion): Promise<HistoryPart[]> {
     if (this.context.clock.now() - this.#writtenAt >= FRESH_MS) {
       this.#count();
       void this.#write();
     }
     await this.#writing;
-    return historyPart(this.own.file, of, range);
+    const { file } = this.own;
+    return isBrief ? runInTurns(briefParts(file, of, range)) : of.map((each) => historyPart(file, each, range));
   }
 
   /** Everything ends now, for the history. */

@@ -31,7 +31,9 @@ const count = z.int();
 const HistoryPoint = z
   .object({
     at: z.string().describe('When it begins. RFC 3339, UTC.'),
-    known_seconds: count.describe('Seconds in which a gateway ran: nothing is known of the others.'),
+    known_seconds: count.describe(
+      'Seconds in which a gateway ran, since the endpoint or device was first online: nothing is known of the others.',
+    ),
     online_seconds: count.describe('Seconds online, of those that are known.'),
     requests: count.describe('Requests; for tcp and tls endpoints, connections.'),
     informational: count.describe(
@@ -66,6 +68,15 @@ export const HistoryAnswer = z
     from: z.string().describe('When the first point begins. RFC 3339, UTC.'),
     to: z.string().describe('When the last point ends. RFC 3339, UTC.'),
     step: z.enum(['minute', 'hour', 'day']).describe('The length of each point. Days are those of UTC.'),
+    longest_outage: orNull(
+      z.object({
+        from: z.string().describe('RFC 3339, UTC.'),
+        to: z.string().describe('RFC 3339, UTC.'),
+        seconds: count.describe('Without the time in between of which nothing is known.'),
+      }),
+    ).describe(
+      'The longest time offline while a gateway ran. Null: there was none, or it is the history of a gateway. Of days more than 30 days ago, all outages count as one at the end of the day.',
+    ),
     points: z.array(HistoryPoint).describe('The oldest first, without gaps.'),
   })
   .describe('What has happened at an endpoint, a device or a gateway.');

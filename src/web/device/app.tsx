@@ -1,11 +1,10 @@
-import { useSignal } from '@preact/signals';
 import { type JSX, render } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import type { FeedTunnel } from '../../agent/api/page/page-routes.ts';
-import { Button, ButtonLink } from '../ui/button.tsx';
+import { ButtonLink } from '../ui/button.tsx';
 import { AccountMenu, EndedGate, Gate, PageHead, SignInForm, StaleNotice } from '../ui/frame.tsx';
 import { PulseIcon } from '../ui/icons.tsx';
-import { Notice } from '../ui/notice.tsx';
+import { lazy } from '../ui/lazy.tsx';
 import { goHome, linkTo, route, useTitle } from '../ui/router.ts';
 import { Doctor } from './doctor-view.tsx';
 import type { InspectorProps } from './inspector/inspector-view.tsx';
@@ -142,34 +141,10 @@ function Dialogs({ model }: { model: DeviceModel }): JSX.Element | null {
   return tunnel ? <TunnelDialogs key={id} tunnel={tunnel} action={action} forget={() => model.forget(id)} /> : null;
 }
 
-type Component = (props: InspectorProps) => JSX.Element;
-
-/** The traffic inspector, loaded when it is opened. */
-function LazyInspector(props: InspectorProps): JSX.Element {
-  const loaded = useSignal<{ InspectorView: Component } | 'failed' | null>(null);
-  useEffect(() => {
-    import('./inspector/inspector-view.tsx').then(
-      (module) => {
-        loaded.value = module;
-      },
-      () => {
-        loaded.value = 'failed';
-      },
-    );
-  }, []);
-  if (loaded.value === null) return <p class="loading">Loading…</p>;
-  if (loaded.value === 'failed') {
-    // Such as after an update of the agent, which has files of other names.
-    return (
-      <Notice tone="warning">
-        <p>The inspector could not be loaded.</p>
-        <Button onClick={() => window.location.reload()}>Reload the page</Button>
-      </Notice>
-    );
-  }
-  const { InspectorView } = loaded.value;
-  return <InspectorView {...props} />;
-}
+const LazyInspector = lazy<InspectorProps>(
+  'The inspector',
+  async () => (await import('./inspector/inspector-view.tsx')).InspectorView,
+);
 
 const root = document.getElementById('page');
 if (root) {

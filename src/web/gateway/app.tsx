@@ -1,8 +1,9 @@
-import { useSignal } from '@preact/signals';
+import { type ReadonlySignal, useSignal } from '@preact/signals';
 import { type JSX, render } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { Button } from '../ui/button.tsx';
 import { AccountMenu, EndedGate, Gate, PageHead, SignInForm, StaleNotice } from '../ui/frame.tsx';
+import { lazy } from '../ui/lazy.tsx';
 import { ProblemNotice } from '../ui/notice.tsx';
 import { linkTo, route, useTitle } from '../ui/router.ts';
 import { useSubmission } from '../ui/submission.ts';
@@ -27,7 +28,7 @@ import { shareLinksSection } from './sections/share-links-section.tsx';
 import { tcpAddressesSection } from './sections/tcp-addresses-section.tsx';
 import { edgesSection } from './sections/tls-edges-section.tsx';
 import { vaultsSection } from './sections/vaults-section.tsx';
-import { type LiveFigures, leaveToSignIn, openFigures, session, type Watched } from './session.ts';
+import { type LiveFigures, leaveToSignIn, type News, openFigures, session, type Watched } from './session.ts';
 import '../ui/theme.css';
 import '../ui/components.css';
 import '../ui/frame.css';
@@ -51,7 +52,13 @@ const SIGN_IN = {
 type View = Pick<Section, 'name' | 'title'>;
 
 const OVERVIEW: View = { name: 'overview', title: 'Overview' };
+const HISTORY: View = { name: 'history', title: 'History' };
 const ADD_SITE: View = { name: 'add-site', title: 'Add a site' };
+
+const LazyHistory = lazy<{ news: ReadonlySignal<News> }>(
+  'The history',
+  async () => (await import('./history/history-view.tsx')).HistoryView,
+);
 
 /** The sections, as the navigation has them. */
 const GROUPS = [
@@ -164,24 +171,27 @@ function Dashboard({ holder }: { holder: string }): JSX.Element {
 
 function currentView(): View {
   const [name] = route.value;
-  return [ADD_SITE, ...SECTIONS].find((view) => view.name === name) ?? OVERVIEW;
+  return [HISTORY, ADD_SITE, ...SECTIONS].find((view) => view.name === name) ?? OVERVIEW;
 }
 
 /** Give it the view's name as `key`. */
 function ViewOf({ view, live: { figures, newsOf } }: { view: View; live: LiveFigures }): JSX.Element {
   const [news] = useState(() => newsOf(watchedBy(view)));
   if (view === OVERVIEW) return <Overview figures={figures} news={news} />;
+  if (view === HISTORY) return <LazyHistory key={route.value.join('/')} news={news} />;
   if (view === ADD_SITE) return <AddSite news={news} />;
   return <SectionView section={view as Section} news={news} />;
 }
 
 function watchedBy(view: View): Watched {
   if (view === OVERVIEW) return { online: [''], tables: SECTIONS.flatMap(({ tables }) => tables) };
+  // Its events; the figures change all the time.
+  if (view === HISTORY) return { tables: ['audit_log'] };
   return view === ADD_SITE ? domainsSection : (view as Section);
 }
 
 const NAVIGATION: readonly { name: string | null; title?: string; views: readonly View[] }[] = [
-  { name: null, views: [OVERVIEW, ADD_SITE] },
+  { name: null, views: [OVERVIEW, HISTORY, ADD_SITE] },
   ...GROUPS.map(({ sections, ...group }) => ({ ...group, views: sections })),
 ];
 

@@ -88,8 +88,10 @@ function Heading({ text }: { text: string }): JSX.Element {
 
 function Actions<T extends Item>({ section, item }: { section: Section<T>; item: T }): JSX.Element {
   const actions = section.actions(item).filter(({ isPlaced = false }) => !isPlaced);
+  const history = section.historyOf?.(item) ?? null;
   return (
     <div class="actions">
+      {history !== null && <ButtonLink href={history}>History</ButtonLink>}
       {actions.map(({ name, label }) => (
         <ButtonLink key={name} href={linkTo(section.name, item.id, name)}>
           {label}

@@ -190,7 +190,10 @@ function FigureList({ figures, isCluster }: { figures: Figures; isCluster: boole
   ];
   return (
     <section aria-labelledby="figures">
-      <h2 id="figures">Right now</h2>
+      <div class="section-head">
+        <h2 id="figures">Right now</h2>
+        <ButtonLink href={linkTo('history')}>History</ButtonLink>
+      </div>
       <dl class="card figures">
         {all.map(([label, value]) => (
           <div key={label}>

@@ -71,6 +71,8 @@ export interface Section<T extends Item = Item> extends Watched {
   empty: { title: string; text: string; command?: string };
   create?: ItemForm;
   facts: (item: T) => readonly Fact[];
+  /** The link to its history; null: it has none. Left out: no item has one. */
+  historyOf?: (item: T) => string | null;
   /** What else the item's page shows. Call `changed` after a change. */
   more?: (item: T, changed: () => void) => JSX.Element | null;
   actions: (item: T) => readonly Action[];

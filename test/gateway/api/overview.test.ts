@@ -1,12 +1,13 @@
 import { afterEach, beforeEach, expect, it } from 'vitest';
+import type { HistoryEvents } from '../../../src/gateway/api/dashboard/dashboard-history.ts';
 import type { DashboardOverview, NeedsAttention } from '../../../src/gateway/api/dashboard/overview.ts';
-import type { LiveSession, LiveTunnel } from '../../../src/gateway/endpoints/live-view.ts';
+import type { LiveEndpoint, LiveSession, LiveTunnel } from '../../../src/gateway/endpoints/live-view.ts';
 import type { TlsCertificateRow } from '../../../src/gateway/store/certificates.ts';
 import { noteBackup } from '../../../src/gateway/store/last-backup.ts';
 import { addDevices, type Filled, fillStore } from '../../support/dashboard.ts';
 import { ask } from '../../support/http-request.ts';
 import { type ManagementServer, startManagementServer } from '../../support/management-server.ts';
-import { LABELLED_TUNNEL, SESSION } from '../../support/online-agent.ts';
+import { ENDPOINT, LABELLED_TUNNEL, SESSION } from '../../support/online-agent.ts';
 
 const HOST = 'api.gateway.test';
 const OWN = { host: HOST, origin: `https://${HOST}`, 'sec-fetch-site': 'same-origin' };
@@ -15,13 +16,17 @@ const HOUR_MS = 3_600_000;
 let server: ManagementServer;
 let sessions: LiveSession[];
 let tunnels: LiveTunnel[];
+let endpoints: LiveEndpoint[];
 let filled: Filled;
 let cookie: string;
 
 beforeEach(async () => {
   sessions = [];
   tunnels = [];
-  server = await startManagementServer({ live: { sessions: () => sessions, tunnels: () => tunnels } });
+  endpoints = [];
+  server = await startManagementServer({
+    live: { sessions: () => sessions, tunnels: () => tunnels, endpoints: () => endpoints },
+  });
   filled = await fillStore(server.store, 'text');
   const body = JSON.stringify({ api_key: server.apiKey });
   const headers = { ...OWN, 'content-type': 'application/json' };
@@ -129,4 +134,55 @@ it('certificates that nobody renews need attention before they expire, and once 
 it('the overview says when the last backup was made', async () => {
   await noteBackup(server.store.database, Date.parse('2026-05-10T03:00:00Z'));
   expect((await overview()).lastBackupAt).toBe('2026-05-10T03:00:00Z');
+});
+
+it('the history marks what concerns an endpoint or a device, and for the gateway everything but sign-ins to the dashboard', async () => {
+  const { store } = server;
+  const device = store.devices.get(filled.devices);
+  if (device === null) throw new Error('no device');
+  const url = 'https://cam.site.example.com';
+  endpoints = [{ ...ENDPOINT, url, host: 'cam.site.example.com', credentialId: device.credential_id }];
+  const at = (minutes: number) => new Date(Date.now() - minutes * 60_000).toISOString();
+  const note = (type: string, object_id: string, minutes: number, after: object) =>
+    store.auditLog.insert({
+      ...{ id: store.ids.next('evt'), created_at: at(minutes), type, object_id, by: 'gateway', from_address: null },
+      ...{ before: null, after: { ...after, secret_hash: 'x' } },
+    });
+  await store.database.write(() => {
+    const domain = store.reservedDomains.get(filled.domains);
+    const certificate = store.tlsCertificates.get(filled.certificates);
+    if (domain === null || certificate === null) throw new Error('not filled');
+    const id = store.ids.next('cert');
+    store.tlsCertificates.insertWithKey({ ...certificate, id, created_at: at(5), issued_at: at(5) }, '');
+    store.reservedDomains.update({ ...domain, certificate_id: id });
+    store.devices.update({ ...device, history: [{ at: at(4), what: 'joined again', by: '203.0.113.7' }] });
+    note('device_updated.v0', device.id, 9, { name: 'cabinet-7' });
+    note('agent_command_created.v0', 'ts_1', 8, { command: 'restart', credential_id: device.credential_id });
+    note('agent_command_created.v0', 'ts_2', 8, { command: 'restart', credential_id: 'cr_other' });
+    note('domain_updated.v0', filled.domains, 7, { domain: '*.site.example.com' });
+    note('endpoint_policy_updated.v0', url, 6, { id: url });
+    note('bot_user_updated.v0', filled['bot-users'], 3, { name: 'bot' });
+    note('device_updated.v0', device.id, 120, { name: 'too early' });
+  });
+  const events = async (of: string, key = '') => {
+    const query = new URLSearchParams({ of, key, from: at(60), to: at(-1) });
+    const { body } = await send('GET', `/dashboard/history-events?${query}`, { ...OWN, cookie });
+    return (JSON.parse(body) as HistoryEvents).events;
+  };
+  const typesOf = async (...of: [string, string?]) => (await events(...of)).map(({ type }) => type);
+  const own = ['device joined again', 'certificate_issued.v0', 'endpoint_policy_updated.v0'];
+  const changed = ['agent_command_created.v0', 'device_updated.v0'];
+  expect(await typesOf('device', device.id)).toEqual([...own, ...changed]);
+  expect(await typesOf('endpoint', url)).toEqual([...own, 'domain_updated.v0', ...changed]);
+  const all = await typesOf('gateway');
+  expect(all.filter((type) => type === 'agent_command_created.v0')).toHaveLength(2);
+  expect(all).toContain('bot_user_updated.v0');
+  expect(all).not.toContain('dashboard_session_created.v0');
+  // Names, and nothing else of the objects.
+  expect((await events('device', device.id)).at(-1)?.after).toEqual({ name: 'cabinet-7' });
+  const { status } = await send('GET', '/dashboard/history-events?of=gateway&from=yesterday&to=now', {
+    ...OWN,
+    cookie,
+  });
+  expect(status).toBe(400);
 });

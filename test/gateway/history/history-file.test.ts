@@ -3,12 +3,15 @@ import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
 import { HistoryFile, MINUTES, type NewRun } from '../../../src/gateway/history/history-file.ts';
 import {
+  briefParts,
   type HistoryRange,
   historyPart,
+  longestOutage,
   pointsOf,
   type SubjectName,
 } from '../../../src/gateway/history/history-points.ts';
 import { Values } from '../../../src/gateway/history/history-values.ts';
+import { runAtOnce } from '../../../src/lib/stepwise.ts';
 import { recordingLog } from '../../support/silent-log.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
 
@@ -123,4 +126,38 @@ it('estimates latency within the class that has it', () => {
   values.ended[12] = 10;
   expect([0.5, 0.95, 0.99].map((share) => values.latency(share))).toEqual([3, 150, 190]);
   expect(new Values().latency(0.5)).toBeNull();
+});
+
+it('knows the longest outage, and counts neither what is not known nor the time before something was first online', async () => {
+  const { file } = opened();
+  const at = (hours: number) => (BEGIN + hours * MINUTES.hours) * 60;
+  const run = (of: NewRun['of'], since: number, until: number | null) => ({
+    of,
+    since: at(since),
+    until: until === null ? null : at(until),
+  });
+  const device = { kind: 'device', key: 'dev_1', device: 'dev_1' } as const;
+  await file.write(
+    [3, 15, 15.5].map((hours) => ({ of: CAM, at: at(hours) / 60, values: counted(5, 3) })),
+    [
+      ...[run(GATEWAY, 0, 10), run(GATEWAY, 13, null)],
+      ...[CAM, device].flatMap((of) => [run(of, 2, 9), run(of, 14, 20), run(of, 20.5, null)]),
+    ],
+    at(24),
+  );
+  await file.sumUp(at(16) / 60);
+  const range = { from: at(0) / 60, to: at(24) / 60, step: MINUTES.hours };
+  for (const of of [CAM, device]) {
+    const part = historyPart(file, of, range);
+    expect(longestOutage([part], range, at(24))).toEqual({ from: at(9), to: at(14), seconds: 7_200 });
+    const steps = pointsOf([part], range, at(24));
+    const hours = (of: 'known' | 'online') => steps.map((step) => step[of] / 3_600);
+    expect(hours('known').join(' ')).toBe('0 0 1 1 1 1 1 1 1 1 0 0 0 1 1 1 1 1 1 1 1 1 1 1');
+    expect(hours('online').join(' ')).toBe('0 0 1 1 1 1 1 1 1 0 0 0 0 0 1 1 1 1 1 1 0.5 1 1 1');
+    // What lists show of many is the same.
+    const brief = runAtOnce(briefParts(file, [of], range)).map((each) => pointsOf([each], range, at(24)));
+    const shown = (all: typeof steps) => all.map(({ known, online, values }) => [known, online, values.requests]);
+    expect(brief.map(shown)).toEqual([shown(steps)]);
+  }
+  expect(longestOutage([historyPart(file, GATEWAY, range)], range, at(24))).toBe(null);
 });

@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
 import { HistoryFile, MINUTES } from '../../../src/gateway/history/history-file.ts';
-import { pointsOf } from '../../../src/gateway/history/history-points.ts';
+import { pointsOf, type SubjectName } from '../../../src/gateway/history/history-points.ts';
 import { Values } from '../../../src/gateway/history/history-values.ts';
 import { SharedHistory } from '../../../src/gateway/history/shared-history.ts';
 import { Postgres } from '../../../src/gateway/store/shared/postgres.ts';
@@ -72,11 +72,7 @@ it('is the sum of all gateways, also of one that is gone', { ...unless(NO_POSTGR
   const lost = new SharedHistory(postgres.ask, 'lost:443', 395);
   await lost.take(file);
   await lost.take(file);
-  const read = async (
-    of: { kind: 'endpoint' | 'device'; key: string },
-    step: number,
-    asked: [string, number][] = [],
-  ) => {
+  const read = async (of: SubjectName, step: number, asked: [string, number][] = []) => {
     const range = { from: BEGIN, to: BEGIN + 2 * MINUTES.days, step };
     const other = new SharedHistory(postgres.ask, 'here:443', 395);
     return pointsOf([await other.part(of, range, new Map(asked))], range, (BEGIN + 3 * MINUTES.days) * 60);
@@ -86,6 +82,10 @@ it('is the sum of all gateways, also of one that is gone', { ...unless(NO_POSTGR
     all.map(({ known, online, values }) => ({ requests: values.requests, known, online }));
   expect(shown(await read(cam, MINUTES.days))).toEqual([day, day]);
   expect(shown(await read({ kind: 'endpoint', key: 'old.example.com' }, MINUTES.days))).toEqual([day, day]);
+  expect(shown(await read({ kind: 'gateway', key: '' }, MINUTES.days))).toEqual([
+    { ...day, requests: 0 },
+    { ...day, requests: 0 },
+  ]);
   const hours = await read({ kind: 'device', key: 'dev_1' }, MINUTES.hours);
   expect(hours.map(({ values }) => values.refusals)).toEqual(hours.map(() => ({ deny: 1 })));
   const none = { requests: 0, known: 0, online: 0 };

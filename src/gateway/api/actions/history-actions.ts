@@ -67,14 +67,19 @@ async function read(
       code: WRONG_VALUE,
       text: `step: more than ${MAX_POINTS} points; choose a longer step or less time`,
     });
-  const points = await history.read(of, { from: first, to, step: minutes });
+  const { steps, longestOutage: outage } = await history.read(of, { from: first, to, step: minutes });
   const timeOf = (at: number) => timestamp(at * MINUTE_MS);
   return {
     uri: links.to(path),
     from: timeOf(first),
     to: timeOf(to),
     step,
-    points: points.map((point) => shown(point, timeOf(point.at))),
+    longest_outage: outage && {
+      from: timestamp(outage.from * 1000),
+      to: timestamp(outage.to * 1000),
+      seconds: outage.seconds,
+    },
+    points: steps.map((point) => shown(point, timeOf(point.at))),
   };
 }
 

@@ -26,9 +26,10 @@ import { noQuery } from '../guards.ts';
 import type { Handler } from '../handler.ts';
 import { jsonObjectBody } from '../json-object-body.ts';
 import { strictRouter } from '../operation-router.ts';
-import { readBody, readFilters, refuse, requestQuery } from '../request.ts';
+import { readBody, readFilters, readQuery, refuse, requestQuery } from '../request.ts';
 import { AccessTextRequest, accessChoices, changeAccess } from './access-text.ts';
 import type { DashboardFeed } from './dashboard-feed.ts';
+import { type dashboardHistory, HistoryEventsQuery, LastDaysQuery } from './dashboard-history.ts';
 import { type DashboardSessions, type Holder, requireOwnPage } from './dashboard-sessions.ts';
 import type { DashboardOverview } from './overview.ts';
 import { CALLBACK, type DashboardSignIn } from './person-sign-in.ts';
@@ -72,7 +73,7 @@ function* auditLines({ auditLog }: Store, filter: AuditFilter): Generator<string
   for (const page of auditLog.pages(filter)) yield page.map((row) => `${eventJson(row)}\n`).join('');
 }
 
-/** The dashboard's files, sign-in, live feed and overview. All else that it shows comes from the API. */
+/** The dashboard's files, sign-in, live feed, overview and parts of histories. All else that it shows comes from the API. */
 export function dashboardRouter(dependencies: {
   store: Store;
   sessions: DashboardSessions;
@@ -82,10 +83,11 @@ export function dashboardRouter(dependencies: {
   activity: Activity;
   feed: DashboardFeed;
   overview: () => Promise<DashboardOverview>;
+  history: ReturnType<typeof dashboardHistory>;
   conditions: () => Promise<readonly Condition[]>;
   log: Log;
 }): Router {
-  const { store, sessions, personSignIn, people, attempts, feed, overview, conditions, log } = dependencies;
+  const { store, sessions, personSignIn, people, attempts, feed, overview, history, conditions, log } = dependencies;
   const ownPage: Handler = (req, _res, next) => {
     requireOwnPage(req);
     next();
@@ -165,6 +167,13 @@ export function dashboardRouter(dependencies: {
   });
   router.get('/dashboard/overview', noQuery, signedIn, compressJson, async (_req, res) => {
     res.set('Cache-Control', 'no-store').json(await overview());
+  });
+  router.get('/dashboard/last-days', signedIn, compressJson, async (req, res) => {
+    const { ids } = readQuery(LastDaysQuery, requestQuery(req));
+    res.set('Cache-Control', 'no-store').json(await history.lastDays(ids));
+  });
+  router.get('/dashboard/history-events', signedIn, compressJson, (req, res) => {
+    res.set('Cache-Control', 'no-store').json(history.events(readQuery(HistoryEventsQuery, requestQuery(req))));
   });
   // For a command on this machine. An API key would have to be written first, which a full disk prevents.
   router.post('/dashboard/conditions', noQuery, jsonObjectBody(BODY), async (req, res) => {

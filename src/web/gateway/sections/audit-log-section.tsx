@@ -36,13 +36,14 @@ function partsOf({ type }: Pick<AuditEvent, 'type'>): [kind: string, what: strin
   return [kind, what];
 }
 
-function titleOf(event: AuditEvent): string {
+/** What has happened to objects of which kind. */
+export function titleOf(event: Pick<AuditEvent, 'type'>): string {
   const [kind, what] = partsOf(event);
   return `${KINDS[kind] ?? kind} ${what}`.trim();
 }
 
 /** What people call the object. */
-function objectOf({ before, after, object_id }: AuditEvent): string {
+export function objectOf({ before, after, object_id }: Pick<AuditEvent, 'before' | 'after' | 'object_id'>): string {
   const { domain, name, host, description } = after ?? before ?? {};
   return (
     [domain, name, host, description].find((text) => typeof text === 'string' && text !== '')?.toString() ?? object_id

@@ -3,11 +3,13 @@ import type { Device } from '../../../management/resources/device.ts';
 import type { EnrolmentKey } from '../../../management/resources/enrolment.ts';
 import { AddressView, unicodeForm } from '../../ui/address.tsx';
 import { Badge, type Tone } from '../../ui/notice.tsx';
+import { linkTo } from '../../ui/router.ts';
 import { present } from '../../ui/time-span.ts';
 import { confirmed } from '../action-dialogs.tsx';
 import { Ago, dateOf, For, linesOfPairs, Named, optional, Pairs } from '../cells.tsx';
 import { type FormField, type FormValues, pairsOf, type ShownOnce } from '../form.tsx';
 import { ItemLink } from '../item-link.tsx';
+import { LastDayLine } from '../last-day.tsx';
 import {
   ANNOTATIONS,
   DESCRIPTION_FIELD,
@@ -196,6 +198,7 @@ export const devicesSection = resource<Device>(RESOURCES.devices, {
     { head: 'Since', cell: (device) => <Since device={device} /> },
     ...memberColumns<Device>(RESOURCES.devices, ['agent_version']),
     { head: 'Tunnels', cell: ({ tunnels }) => tunnels.length },
+    { head: 'Last 24 h', cell: ({ id }) => <LastDayLine id={id} /> },
   ],
   isSearchedByApi: true,
   filters: [
@@ -235,6 +238,7 @@ export const devicesSection = resource<Device>(RESOURCES.devices, {
     { label: 'Bot user', value: <ItemLink id={device.owner_id} /> },
     ...optional('Authtoken', device.credential && <ItemLink id={device.credential.id} />),
   ],
+  historyOf: ({ id }) => linkTo('history', 'devices', id),
   more: (device) => <More device={device} />,
   edit: {
     label: 'Edit device',
@@ -293,8 +297,8 @@ function More({ device: { tunnels, history } }: { device: Device }): JSX.Element
   return (
     <>
       <TunnelTable tunnels={tunnels.map((each, at) => ({ ...each, id: `${at}` }))} />
-      <section class="part" aria-labelledby="history">
-        <h3 id="history">History</h3>
+      <section class="part" aria-labelledby="steps">
+        <h3 id="steps">How it joined</h3>
         <ul class="plain">
           {history.toReversed().map(({ at, what, by }) => (
             <li key={`${at}${what}`}>

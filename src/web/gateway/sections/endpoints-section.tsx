@@ -16,6 +16,7 @@ import { For, optional } from '../cells.tsx';
 import { FIGURES, TrafficFigure, TrafficFigures } from '../endpoint-traffic.tsx';
 import { type FormField, FormFieldInput, type FormValues, type Option } from '../form.tsx';
 import { ItemLink } from '../item-link.tsx';
+import { LastDayLine } from '../last-day.tsx';
 import { loadItems } from '../paged-list.ts';
 import { ANNOTATIONS, resource } from '../resource-section.tsx';
 import { RESOURCES } from '../resources.ts';
@@ -87,7 +88,15 @@ export const endpointsSection = resource<Endpoint>(RESOURCES.endpoints, {
     },
     { head: 'Device', cell: (endpoint) => endpoint.device?.name ?? (isCloud(endpoint) ? 'Cloud' : '–') },
     { head: 'Who may come in', cell: ({ access, url }) => (access ? accessText(access, url) : '–') },
-    { head: 'Online for', cell: ({ created_at }) => <For moment={created_at} /> },
+    {
+      head: 'Online for',
+      cell: (endpoint) => (
+        <>
+          <For moment={endpoint.created_at} />
+          {isCounted(endpoint) && <LastDayLine id={endpoint.id} />}
+        </>
+      ),
+    },
     // What clients send is on its own page: a list has room for so many columns.
     ...FIGURES.filter(({ figure }) => figure !== 'received').map(({ figure, label }) => ({
       head: label,
@@ -148,6 +157,7 @@ export const endpointsSection = resource<Endpoint>(RESOURCES.endpoints, {
     ...optional('Name', endpoint.name),
     { label: 'Shares its address', value: endpoint.pooling_enabled ? 'Yes' : 'No' },
   ],
+  historyOf: (endpoint) => (isCounted(endpoint) && endpoint.url ? linkTo('history', 'endpoints', endpoint.url) : null),
   more: (endpoint) => (isCounted(endpoint) ? <TrafficFigures endpoint={endpoint.id} /> : null),
   remove: (endpoint) => ({
     effects: [`${endpointUrl(endpoint)} goes offline at once, and what it has forwarded ends.`],
