@@ -51,7 +51,11 @@ const NEWER_SCHEMA = `grep -l 'CREATE INDEX agent_updates_by_version' dist/*.js 
 /** What a version is whose gateway never has its agents back, as far as it says. */
 const NO_SESSIONS = "grep -l 'live.sessions().length' dist/*.js | xargs sed -i 's/live.sessions().length/0/'";
 
-describe('device-agent update under systemd', { timeout: 600_000, ...unless(NO_SYSTEMD_MACHINE) }, () => {
+describe('device-agent update under systemd', {
+  timeout: 600_000,
+  shuffle: false,
+  ...unless(NO_SYSTEMD_MACHINE),
+}, () => {
   const machine = booted as SystemdMachine;
   const { key, keySet } = publisherKey();
   const deviceAgent = (...args: string[]) => machine.run('device-agent', ...args);
