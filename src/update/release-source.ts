@@ -190,13 +190,12 @@ async function fetchRest(source: ReleaseSource, file: ReleaseFile, part: string,
       yield piece;
     }
   };
+  const written = createWriteStream(part, { flags: from > 0 ? 'a' : 'w', mode: 0o600, flush: true });
   try {
-    await pipeline(
-      content,
-      limited,
-      createWriteStream(part, { flags: from > 0 ? 'a' : 'w', mode: 0o600, flush: true }),
-    );
+    await pipeline(content, limited, written);
   } catch (error) {
+    // A write that is under way still ends, and the next call goes on where it has ended.
+    if (!written.closed) await new Promise<void>((resolve) => written.once('close', resolve));
     if (error instanceof ReleaseRejected) {
       await rm(part, { force: true });
       throw error;

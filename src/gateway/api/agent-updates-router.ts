@@ -70,6 +70,8 @@ async function sendFile({ path, size }: { path: string; size: number }, range: s
   });
   res.set({ 'Content-Type': 'application/octet-stream', 'Content-Length': String(size - start) });
   if (first !== undefined) res.status(206).set('Content-Range', `bytes ${start}-${size - 1}/${size}`);
+  // The pipeline's own, besides those of the API: Node.js warns of more than ten.
+  res.setMaxListeners(20);
   await pipeline(file.createReadStream({ start, end: size - 1 }), res).catch((error: NodeJS.ErrnoException) => {
     // A device that has left continues later.
     if (error.code !== 'ERR_STREAM_PREMATURE_CLOSE') throw error;
