@@ -5,6 +5,7 @@ import { createManagementApi, DEFAULT_LIMITS } from '../src/gateway/api/manageme
 import { DeviceSightings } from '../src/gateway/devices/device-sightings.ts';
 import { gatewayDomains } from '../src/gateway/endpoints/domain-names.ts';
 import { EdgeCounters } from '../src/gateway/metrics/edge-counters.ts';
+import { FleetUpdates } from '../src/gateway/releases/fleet-updates.ts';
 import { PeopleProvider } from '../src/gateway/sign-in/people-provider.ts';
 import { openGatewayStore } from '../src/gateway/store/open-gateway-store.ts';
 import { issueApiKey } from '../src/gateway/store/tokens.ts';
@@ -54,7 +55,8 @@ const nothing = {
 };
 const people = new PeopleProvider(store, 'sign-in.gw.test');
 const testDestination = async () => ({ accepted: false, answer: '' });
-const app = createManagementApi({ store, people, testDestination, ...nothing }, settings);
+const fleetUpdates = new FleetUpdates({ store, ...nothing });
+const app = createManagementApi({ store, people, testDestination, fleetUpdates, dataDir: '', ...nothing }, settings);
 const messages = new ExpressMessages();
 messages.adopt(app);
 const server = createServer(messages, app);

@@ -93,7 +93,7 @@ export const FIELDS: Readonly<Record<string, string>> = {
   type: 'type of the agent’s request',
   upstream: 'upstream',
   url: 'URL',
-  version: 'version of the agent',
+  version: 'version of the agent, or of a release',
   warnings: 'number of warnings',
   wait_ms: 'milliseconds until the next attempt',
 };

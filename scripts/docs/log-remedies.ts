@@ -41,6 +41,8 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'DNS challenge not passed on to other gateways': 'check PostgreSQL; the order is made again',
   'state of the cluster not checked': 'report it as a bug when it repeats',
   'revocation failed': 'report it as a bug; restart the gateway',
+  'update of devices stopped': 'look at a device that went back; then `gateway releases resume`, or `stop` for good',
+  'update of devices not stopped': 'check the database and the disk',
   'event destination unreachable: its events wait':
     'fix what `reason` names, at the receiver or with `PATCH /event_destinations`',
   'event refused by its destination: passed over':

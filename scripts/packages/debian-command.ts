@@ -19,7 +19,7 @@ export function runDebianCommand([command, ...args]: readonly string[]): void {
   else if (command === 'apt') apt(args);
   else {
     throw new Error(
-      'usage: npm run packages -- [deb [ARCHITECTURE …] | archive [ARCHITECTURE …] | apt FOLDER (--key FILE | --unsigned) [DEB …] | check]',
+      'usage: npm run packages -- [deb [ARCHITECTURE …] | archive [ARCHITECTURE …] | apt FOLDER (--key FILE | --unsigned) [DEB …] | check | measure]',
     );
   }
 }

@@ -163,13 +163,18 @@ function addUpdateCommand(program: Command): void {
     'update --to 1.2.3',
     'update --from /media/usb/device-agent',
   )
-    .description('Update the service to another release; go back automatically if that does not work')
+    .description(
+      'Update agent and gateway of this machine to another release; go back automatically if that does not work',
+    )
     .option('--check', 'Only say whether there is a newer release')
     .option('--to <version>', 'This version, also an older one, or one that was given up before')
     .addOption(
       new Option('--channel <channel>', 'Channel of the newest release').choices(['stable', 'beta']).default('stable'),
     )
-    .option('--from <place>', 'https URL or folder with releases (default: AGENT_UPDATE_FROM)')
+    .option(
+      '--from <place>',
+      'https URL or folder with releases; gateway: the one of this device (default: AGENT_UPDATE_FROM)',
+    )
     .option('--json', 'Print the result as JSON')
     .addOption(new Option('--automatic').hideHelp())
     .addOption(new Option('--continue').hideHelp())

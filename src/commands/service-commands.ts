@@ -9,6 +9,7 @@ import {
   AGENT_SERVICE,
   configFolderOf,
   GATEWAY_SERVICE,
+  installedUnit,
   type Service,
   serviceEnvironment,
   stateFolderOf,
@@ -17,7 +18,7 @@ import { type ServiceState, serviceState } from '../service/service-state.ts';
 import { uninstallService } from '../service/uninstall.ts';
 import { loadJoinSettings } from '../settings/first-start-settings.ts';
 import { ENROLMENT_FILE } from '../settings/setting-sources.ts';
-import { installUpdateUnits, removeUpdateUnits } from '../update/units.ts';
+import { installUpdateUnits, removeCrashDropIn, removeUpdateUnits } from '../update/units.ts';
 import { jsonText, print, show } from './output.ts';
 
 interface ServiceOptions {
@@ -46,7 +47,9 @@ export async function uninstall(options: ServiceOptions): Promise<void> {
   await reporting(options, async (tell) => {
     if (options.purge && !options.gateway) await leaveWithService(thisHost(), tell);
     // First: an update under way would start the agent again.
-    if (!options.gateway) await removeUpdateUnits(thisProgram(), options.purge === true, thisHost());
+    const isAgentHere = installedUnit(AGENT_SERVICE, thisHost().root) !== null;
+    if (!options.gateway || !isAgentHere) await removeUpdateUnits(thisProgram(), options.purge === true, thisHost());
+    else await removeCrashDropIn(GATEWAY_SERVICE, thisHost());
     await uninstallService(chosen(options), options.purge === true, thisHost(), tell);
   });
 }

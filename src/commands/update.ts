@@ -1,7 +1,7 @@
 import { OperatorError } from '../lib/errors.ts';
 import { rootCommand } from '../lib/process/own-command.ts';
 import { requireRoot, thisHost, thisProgram } from '../service/host.ts';
-import { AGENT_SERVICE } from '../service/service.ts';
+import { AGENT_SERVICE, GATEWAY_SERVICE, installedUnit } from '../service/service.ts';
 import { loadUpdateSettings } from '../settings/update-settings.ts';
 import type { Channel } from '../update/release.ts';
 import type { Outcome } from '../update/update-records.ts';
@@ -29,7 +29,8 @@ export async function update(options: UpdateOptions): Promise<void> {
   if (options.to !== undefined && !VERSION_PATTERN.test(options.to)) {
     throw new OperatorError(`no version: ${options.to}; give one such as 1.2.3`, 2);
   }
-  const { env, folder } = servicePlace(AGENT_SERVICE);
+  const isAgentHere = installedUnit(AGENT_SERVICE, thisHost().root) !== null;
+  const { env, folder } = servicePlace(isAgentHere ? AGENT_SERVICE : GATEWAY_SERVICE);
   const settings = loadUpdateSettings(env, folder);
   const automatic = options.automatic && settings.automatic !== 'off' ? settings.automatic : null;
   if (options.automatic && automatic === null) return;
@@ -42,10 +43,12 @@ export async function update(options: UpdateOptions): Promise<void> {
   if (options.check || found.settled !== null) return showFound(found, await updater.last(), options);
   const tell = options.json ? note : print;
   await updater.begin(found, wanted, tell);
-  tell(`trying version ${found.release.version}; the device goes back if it does not work within 2 minutes`);
+  tell(
+    `trying version ${found.release.version}; it goes back to ${found.installed} if it does not work within 2 minutes`,
+  );
   const outcome = await updater.end();
   show(outcome, options, renderOutcome);
-  if (outcome.result === 'returned') process.exitCode = 1;
+  if (outcome.result !== 'confirmed') process.exitCode = 1;
 }
 
 function showFound({ installed, release, settled }: Available, last: Outcome | null, options: UpdateOptions): void {
@@ -57,7 +60,7 @@ function showFound({ installed, release, settled }: Available, last: Outcome | n
       [
         shown.reason ??
           `version ${shown.newest} is available, ${shown.installed} is installed; install it with: ${installCommand(options)}`,
-        ...(shown.last?.result === 'returned' ? [`the last update: ${renderOutcome(shown.last)}`] : []),
+        ...(shown.last && shown.last.result !== 'confirmed' ? [`the last update: ${renderOutcome(shown.last)}`] : []),
       ].join('\n'),
   );
 }
@@ -72,5 +75,6 @@ function installCommand({ to, from, channel }: UpdateOptions): string {
 }
 
 function renderOutcome({ result, from, to, reason }: Outcome): string {
+  if (result === 'kept') return `version ${to} was given up: ${reason}`;
   return result === 'confirmed' ? `updated from ${from} to ${to}` : `went back from ${to} to ${from}: ${reason}`;
 }

@@ -75,6 +75,7 @@ import { finishClients } from './finish-clients.ts';
 import { startMessages } from './messages/start-messages.ts';
 import { EdgeCounters } from './metrics/edge-counters.ts';
 import { watchProcess } from './metrics/process-watch.ts';
+import { FleetUpdates } from './releases/fleet-updates.ts';
 import { EndpointBinder } from './sessions/endpoint-binder.ts';
 import { LiveAgents } from './sessions/live-agents.ts';
 import { SessionServer } from './sessions/session-server.ts';
@@ -374,14 +375,18 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     ...edgeEndpoints(edgeIndex.served()),
     ...cloudEndpoints.views(),
   ]);
+  const fleetUpdates = new FleetUpdates({ ...context, live }, () => cluster?.primary.isSelf ?? true);
+  onStop(() => fleetUpdates.stop());
   const conditions = async (): Promise<readonly Condition[]> => {
     const { presentConditions } = await import('./conditions/conditions.ts');
+    const { offeredReleases } = await import('../update/release-mirror.ts');
     return presentConditions({
       ...{ store, live, endpoints, counters, activity, dataDir },
       databaseAway: () => shared?.away ?? null,
       databaseDetour: () => shared?.detour ?? null,
       hasNoPrimary: () => cluster?.primary.isVacant === true,
       hasDailyBackups: (options.backups ?? null) !== null,
+      releases: () => offeredReleases(dataDir),
     });
   };
   const reported = async () => {
@@ -431,6 +436,8 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
           place,
           cloudEndpoints,
           signInCodes,
+          fleetUpdates,
+          dataDir,
         },
         tcpPorts,
         dnsServers: options.acme?.resolvers ?? null,

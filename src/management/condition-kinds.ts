@@ -83,6 +83,18 @@ export const CONDITIONS = {
     remedy: 'Check that it runs and reaches the shared database; device-agent gateway nodes remove forgets a lost one.',
     minutes: 3,
   },
+  update_stopped: {
+    severity: 'warning',
+    title: 'Automatic updates of devices are stopped',
+    remedy: 'Look at one of the devices; then device-agent gateway releases resume, or stop for good.',
+    minutes: 5,
+  },
+  release: {
+    severity: 'warning',
+    title: 'A release for devices cannot be installed',
+    remedy: 'device-agent gateway releases says which one, and why.',
+    minutes: 60,
+  },
   event_destination: {
     severity: 'warning',
     title: 'A destination does not take its events',

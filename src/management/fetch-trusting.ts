@@ -1,4 +1,4 @@
-import { type IncomingMessage, request as requestHttp } from 'node:http';
+import { type ClientRequest, type IncomingMessage, request as requestHttp } from 'node:http';
 import { request as requestHttps } from 'node:https';
 import type { Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
@@ -32,35 +32,43 @@ const MAX_BYTES = 16 * 1024 * 1024;
  * Makes a fetch with Node's http client. Node's own fetch would need an environment variable at the start of the process
  * for either option, or the exact undici that Node was built with.
  */
-export function fetchTrusting(fetchOptions: FetchOptions): Fetch {
-  const { ca, proxies = NO_PROXIES, address: place, isUnverified, maxBytes = MAX_BYTES } = fetchOptions;
-  return (address, { method, headers, body, signal }) =>
+export function fetchTrusting({ maxBytes = MAX_BYTES, ...options }: FetchOptions): Fetch {
+  return (address, { body, ...request }) =>
     new Promise((resolve, reject) => {
-      const url = new URL(address);
-      const tls = { ...(ca !== undefined && { ca }), ...(isUnverified && { rejectUnauthorized: false }) };
-      const at = place ? new URL(`https://${hostPort(place.host, place.port)}`) : url;
-      const named = { ...tls, ...(place && { servername: url.hostname }) };
-      const connect = place?.connect;
-      const createConnection = connect
-        ? () => connectTls({ ...named, socket: connect() })
-        : connectionFor(at, proxies, named, signal);
-      const options = {
-        method,
-        headers: { ...headers, ...(place && { host: url.host }) },
-        signal,
-        lookup: lookupName,
-        ...tls,
-        ...(createConnection && { createConnection }),
-        // Node's client prefers a URL's hostname to `host`.
-        ...(place && { hostname: place.host, port: place.port, servername: url.hostname }),
-      };
-      const call = url.protocol === 'https:' ? requestHttps(url, options) : requestHttp(url, options);
+      const call = requestTrusting(address, request, options);
       call.on('response', (message) => {
         toAnswer(message, maxBytes).then(resolve, reject);
       });
       call.on('error', reject);
       call.end(body);
     });
+}
+
+/** Begins a request of Node's http client; its caller listens to it, and ends it. */
+export function requestTrusting(
+  address: string,
+  { method, headers, signal }: Pick<FetchRequest, 'method' | 'headers' | 'signal'>,
+  { ca, proxies = NO_PROXIES, address: place, isUnverified }: Omit<FetchOptions, 'maxBytes'>,
+): ClientRequest {
+  const url = new URL(address);
+  const tls = { ...(ca !== undefined && { ca }), ...(isUnverified && { rejectUnauthorized: false }) };
+  const at = place ? new URL(`https://${hostPort(place.host, place.port)}`) : url;
+  const named = { ...tls, ...(place && { servername: url.hostname }) };
+  const connect = place?.connect;
+  const createConnection = connect
+    ? () => connectTls({ ...named, socket: connect() })
+    : connectionFor(at, proxies, named, signal);
+  const options = {
+    method,
+    headers: { ...headers, ...(place && { host: url.host }) },
+    signal,
+    lookup: lookupName,
+    ...tls,
+    ...(createConnection && { createConnection }),
+    // Node's client prefers a URL's hostname to `host`.
+    ...(place && { hostname: place.host, port: place.port, servername: url.hostname }),
+  };
+  return url.protocol === 'https:' ? requestHttps(url, options) : requestHttp(url, options);
 }
 
 async function toAnswer(message: IncomingMessage, maxBytes: number): Promise<FetchAnswer> {

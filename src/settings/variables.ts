@@ -134,10 +134,14 @@ const UPDATES = {
     ['off', 'security', 'stable'],
     'off',
   ),
-  AGENT_UPDATE_FROM: text('Where releases come from', 'an https URL of a folder, or the path of one', {
-    otherwise: 'where the program was published',
-    example: 'https://mirror.example.com/device-agent',
-  }),
+  AGENT_UPDATE_FROM: text(
+    'Where releases come from',
+    'an https URL of a folder, the path of one, or `gateway`: those that the operator of the gateway of this device has approved',
+    {
+      otherwise: 'where the program was published',
+      example: 'https://mirror.example.com/device-agent',
+    },
+  ),
 };
 
 const GATEWAY = {

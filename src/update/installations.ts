@@ -3,7 +3,7 @@ import { cp, link, mkdir, readdir, rm } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { hasErrno } from '../lib/errors.ts';
 import type { Host } from '../service/host.ts';
-import { GATEWAY_SERVICE, packagedUnitOf, unitFileOf } from '../service/service.ts';
+import { GATEWAY_SERVICE, packagedUnitOf } from '../service/service.ts';
 import type { ProgramPaths } from '../service/unit.ts';
 import { CURRENT, type InstalledProgram, npmVersions, type Place } from './installed-program.ts';
 import { replaceLink, type UpdateFiles } from './update-files.ts';
@@ -117,7 +117,6 @@ export class NpmInstallation implements InstalledProgram {
 
   async obstacle(): Promise<string | null> {
     const { node } = this.place;
-    if (hasGateway()) return refusedForGateway('npm');
     if (npmBeside(node) !== null) return null;
     return `npm not found in ${[dirname(node), ...NPM_FOLDERS].join(', ')}; install it, for example with: sudo apt install npm`;
   }
@@ -168,7 +167,9 @@ export class DebianInstallation implements InstalledProgram {
   }
 
   async obstacle(): Promise<string | null> {
-    if (hasGateway()) return refusedForGateway('apt');
+    if (existsSync(packagedUnitOf(`${GATEWAY_SERVICE.name}.service`))) {
+      return `the package ${GATEWAY_SERVICE.name} needs the same version: update both with apt, which restarts them`;
+    }
     const before = this.#archive(await this.installed());
     if (existsSync(before)) return null;
     return `it could not go back, as ${before} is missing; put the package of the installed version there, or update once with apt`;
@@ -183,13 +184,6 @@ export class DebianInstallation implements InstalledProgram {
     return join(this.archives, `device-agent_${version}.deb`);
   }
 }
-
-/** Its process would lose the files that it loads later. */
-const hasGateway = () =>
-  [unitFileOf(GATEWAY_SERVICE), packagedUnitOf(`${GATEWAY_SERVICE.name}.service`)].some(existsSync);
-
-const refusedForGateway = (tool: string) =>
-  `the gateway on this machine runs the same program: update both with ${tool}, and restart them`;
 
 /** Copies what the watcher needs of the program, and leads the link there. Copies of earlier versions are removed. */
 async function copyForWatcher(path: string, program: InstalledProgram, files: UpdateFiles): Promise<void> {

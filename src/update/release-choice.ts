@@ -9,12 +9,19 @@ export function newestKeys(given: KeySet, { keys }: History): KeySet {
 }
 
 /**
- * Refuses manifests that are no longer the newest ones: a mirror could hide newer versions behind them.
+ * Refuses manifests that are no longer the newest ones: a server could hide newer versions behind them.
  *
  * @param clock milliseconds since 1970, by this device
+ * @param isMirror whether it comes from a mirror whose operator leaves out versions, and may take some back
  * @throws {ReleaseRejected}
  */
-export function requireNewest(release: Release, channel: Channel, { seen }: History, clock: number): void {
+export function requireNewest(
+  release: Release,
+  channel: Channel,
+  { seen }: History,
+  clock: number,
+  isMirror = false,
+): void {
   const { version, released, expires } = release;
   if (release.channel !== channel) {
     throw new ReleaseRejected(
@@ -23,7 +30,7 @@ export function requireNewest(release: Release, channel: Channel, { seen }: Hist
   }
   const known = seen[channel];
   const order = known === undefined ? 1 : compareVersions(version, known.version);
-  if (known !== undefined && (order < 0 || (order === 0 && released < known.released))) {
+  if (!isMirror && known !== undefined && (order < 0 || (order === 0 && released < known.released))) {
     throw new ReleaseRejected(
       `release rejected: the source has version ${version} of ${released}, but ${known.version} of ${known.released} was seen before; use another source`,
     );
@@ -40,7 +47,8 @@ export function requireNewest(release: Release, channel: Channel, { seen }: Hist
 export function withRelease(history: History, release: Release, trusted: KeySet): History {
   const { version, released, channel, keys } = release;
   const known = history.seen[channel];
-  const isNewer = known === undefined || compareVersions(version, known.version) > 0 || released > known.released;
+  const order = known === undefined ? 1 : compareVersions(version, known.version);
+  const isNewer = order > 0 || (order === 0 && released > (known?.released ?? ''));
   return {
     ...history,
     ...(isNewer && { seen: { ...history.seen, [channel]: { version, released } } }),

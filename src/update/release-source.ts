@@ -1,22 +1,24 @@
 import { createHash } from 'node:crypto';
 import { createReadStream, createWriteStream } from 'node:fs';
 import { open, rename, rm, stat } from 'node:fs/promises';
-import { type IncomingMessage, request as requestHttp } from 'node:http';
-import { request as requestHttps } from 'node:https';
+import type { IncomingMessage } from 'node:http';
 import { join, resolve } from 'node:path';
 import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { EXIT_UNREACHABLE, hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
 import { explainUnwritable } from '../lib/files/durable-write.ts';
 import { isLoopbackHost } from '../lib/network/ip-address.ts';
-import { connectionFor } from '../lib/network/proxied-connection.ts';
 import type { ProxyRules } from '../lib/network/proxy-rules.ts';
+import { systemClock } from '../lib/time/clock.ts';
+import { type FetchOptions, requestTrusting } from '../management/fetch-trusting.ts';
 import { MAX_MANIFEST_BYTES, type ReleaseFile, ReleaseRejected } from './release.ts';
 
 /** Where releases come from: whatever it sends is checked against keys that the installation has. */
 export interface ReleaseSource {
   /** As messages show it. */
   readonly shown: string;
+  /** Whether it is a folder of this machine. */
+  readonly isFolder?: boolean;
   /** Reads a file of the folder from a byte on. @throws {OperatorError} when it is unavailable */
   read(name: string, from: number): Promise<{ content: Readable; from: number }>;
 }
@@ -36,12 +38,35 @@ export function openSource(from: string, proxies: ProxyRules): ReleaseSource {
   if (url === null || !isAllowed(url) || url.search !== '' || url.hash !== '') {
     throw new OperatorError(`no source of releases: ${from}; give an https URL of a folder, or the path of one`, 2);
   }
-  const base = url.href.endsWith('/') ? url : new URL(`${url.href}/`);
-  return {
-    shown: base.href,
-    read: (name, offset) => readUrl(new URL(name, base), offset, proxies, MAX_REDIRECTS),
-  };
+  return serverSource(url, withSlash(url).href, {
+    trust: { proxies },
+    headers: {},
+    redirects: MAX_REDIRECTS,
+    patienceMs: 0,
+  });
 }
+
+/** How a server with releases is asked. */
+interface Asking {
+  trust: FetchOptions;
+  headers: Record<string, string>;
+  /** How many redirects are followed, with the same headers. */
+  redirects: number;
+  /** For how long a server that is busy is asked again. */
+  patienceMs: number;
+}
+
+/**
+ * @param url of a folder
+ * @param shown as messages show it
+ */
+export function serverSource(url: URL, shown: string, asking: Asking): ReleaseSource {
+  const base = withSlash(url);
+  const end = systemClock.now() + asking.patienceMs;
+  return { shown, read: (name, offset) => readUrl(new URL(name, base), offset, { ...asking, end }) };
+}
+
+const withSlash = (url: URL): URL => (url.href.endsWith('/') ? url : new URL(`${url.href}/`));
 
 /** Without TLS, only from this machine: others would see and delay what the device asks for. */
 const isAllowed = ({ protocol, hostname }: URL): boolean =>
@@ -50,6 +75,7 @@ const isAllowed = ({ protocol, hostname }: URL): boolean =>
 function folderSource(folder: string): ReleaseSource {
   return {
     shown: folder,
+    isFolder: true,
     read: async (name, from) => {
       const path = join(folder, name);
       const file = await open(path).catch((error: unknown) => {
@@ -63,10 +89,9 @@ function folderSource(folder: string): ReleaseSource {
 async function readUrl(
   url: URL,
   from: number,
-  proxies: ProxyRules,
-  redirects: number,
+  asking: Asking & { end: number },
 ): Promise<{ content: Readable; from: number }> {
-  const message = await answerOf(url, from, proxies).catch((error: unknown) => {
+  const message = await answerOf(url, from, asking).catch((error: unknown) => {
     throw unavailable(url.href, error);
   });
   const { statusCode: status = 0, headers } = message;
@@ -75,27 +100,28 @@ async function readUrl(
   if (status === 206 && headers['content-range']?.startsWith(`bytes ${from}-`)) return { content: message, from };
   message.destroy();
   // The part that is here is longer than the file that is there.
-  if (status === 416 && from > 0) return readUrl(url, 0, proxies, redirects);
+  if (status === 416 && from > 0) return readUrl(url, 0, asking);
+  const { redirects, end } = asking;
   if (status >= 301 && status <= 308 && headers.location !== undefined && redirects > 0) {
     const next = URL.canParse(headers.location, url.href) ? new URL(headers.location, url) : null;
-    if (next !== null && isAllowed(next)) return readUrl(next, from, proxies, redirects - 1);
+    if (next !== null && isAllowed(next)) return readUrl(next, from, { ...asking, redirects: redirects - 1 });
+  }
+  const waitMs = 1000 * Number(headers['retry-after'] ?? Number.NaN);
+  if (status === 503 && systemClock.now() + waitMs < end) {
+    await systemClock.sleep(waitMs);
+    return readUrl(url, from, asking);
   }
   throw unavailable(url.href, new Error(`the server answered with status ${status}`));
 }
 
-function answerOf(url: URL, from: number, proxies: ProxyRules): Promise<IncomingMessage> {
+function answerOf(url: URL, from: number, { trust, headers }: Asking): Promise<IncomingMessage> {
   const ended = new AbortController();
-  const createConnection = connectionFor(url, proxies, {}, ended.signal);
-  const options = {
-    agent: false,
-    headers: { 'user-agent': 'device-agent', ...(from > 0 && { range: `bytes=${from}-` }) },
-    timeout: SILENCE_MS,
-    ...(createConnection && { createConnection }),
-  };
+  const range = from > 0 ? { range: `bytes=${from}-` } : {};
+  const asked = { ...headers, 'user-agent': 'device-agent', ...range };
   return new Promise((resolve, reject) => {
-    const request = (url.protocol === 'https:' ? requestHttps : requestHttp)(url, options);
+    const request = requestTrusting(url.href, { method: 'GET', headers: asked, signal: ended.signal }, trust);
     // Also covers the body.
-    request.on('timeout', () => request.destroy(new Error(`nothing arrived for ${SILENCE_MS / 1000} s`)));
+    request.setTimeout(SILENCE_MS, () => request.destroy(new Error(`nothing arrived for ${SILENCE_MS / 1000} s`)));
     request
       .on('response', resolve)
       .on('error', reject)
@@ -164,13 +190,12 @@ async function fetchRest(source: ReleaseSource, file: ReleaseFile, part: string,
       yield piece;
     }
   };
+  const written = createWriteStream(part, { flags: from > 0 ? 'a' : 'w', mode: 0o600, flush: true });
   try {
-    await pipeline(
-      content,
-      limited,
-      createWriteStream(part, { flags: from > 0 ? 'a' : 'w', mode: 0o600, flush: true }),
-    );
+    await pipeline(content, limited, written);
   } catch (error) {
+    // A write that is under way still ends, and the next call goes on where it has ended.
+    if (!written.closed) await new Promise<void>((resolve) => written.once('close', resolve));
     if (error instanceof ReleaseRejected) {
       await rm(part, { force: true });
       throw error;

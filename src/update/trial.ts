@@ -2,13 +2,15 @@ import { messageOf } from '../lib/errors.ts';
 import type { Clock } from '../lib/time/clock.ts';
 import type { Before, Moment, Trial, UpdateRecords } from './update-records.ts';
 
-/** How the running agent is, as of now. */
+/** How the services of the program are, as of now: the agent, the gateway, or both. */
 export interface AgentView {
-  /** Of the program that answers; null: no answer. */
+  /** Of the program that answers; null: one of them does not. */
   version: string | null;
   online: boolean;
   /** URLs of the tunnels that are online. */
   tunnels: readonly string[];
+  /** How many sessions agents have at the gateway; 0 without one. */
+  sessions: number;
   /** How often the process has ended since the last start of the service. */
   restarts: number;
 }
@@ -36,8 +38,12 @@ export interface TrialMachine {
   data: {
     /** Copies the agent's data, unless there is a copy of this trial. */
     keep(): Promise<void>;
-    /** Brings back what the version before the update cannot read, if anything. */
+    /** Why the version before the update cannot have the data as they are, nor as they were; null: it can. */
+    obstacle(): Promise<string | null>;
+    /** Brings back what the version before the update cannot read, if anything. Repeating it is harmless. */
     restore(): Promise<void>;
+    /** Ends what kept others from changing the data, which may have had to go back until now. Repeating it is harmless. */
+    release(): Promise<void>;
   };
   moment(): Promise<Moment>;
   clock: Clock;
@@ -55,6 +61,8 @@ const POLL_MS = 2_000;
 /** So many good looks in a row count. */
 const GOOD_LOOKS = 3;
 const MAX_RESTARTS = 3;
+/** Such a share of the agents that a gateway had has to be back: some go for reasons of their own. */
+const BACK_SHARE = 0.9;
 /** For so long after it is confirmed, crashes of the new version make the device go back. */
 const PROBATION_S = 24 * 3600;
 /** So many crashes within so many seconds. */
@@ -99,10 +107,12 @@ async function tryVersion(trial: Trial, machine: TrialMachine, records: UpdateRe
     const history = await records.history();
     await records.keepHistory({ ...history, last: outcome('confirmed', { from, to, reason: null }) });
     await records.keepTrial({ ...trial, state: 'probation', attempts, since: await machine.moment() });
+    await data.release();
   } catch (error) {
     return messageOf(error);
   }
-  tell(`version ${to} confirmed: online, with all ${before.tunnels.length} tunnels that were online before`);
+  const agents = before.sessions > 0 ? `, and its ${before.sessions} agents` : '';
+  tell(`version ${to} confirmed: online, with all ${before.tunnels.length} tunnels that were online before${agents}`);
   return null;
 }
 
@@ -129,12 +139,15 @@ async function untilItWorks(
   return `${problem ?? 'it was not steady'} within ${ms / 1000} s`;
 }
 
-function lackOf({ version, online, tunnels }: AgentView, wanted: string, before: Before): string | null {
+function lackOf({ version, online, tunnels, sessions }: AgentView, wanted: string, before: Before): string | null {
   if (version === null) return 'it did not answer';
   if (version !== wanted) return `version ${version} answered`;
   if (before.online && !online) return 'it was not online';
   const lost = before.tunnels.filter((url) => !tunnels.includes(url));
-  if (lost.length === 0) return null;
+  if (lost.length === 0) {
+    if (sessions >= before.sessions * BACK_SHARE) return null;
+    return `${sessions} of ${before.sessions} agents were back`;
+  }
   return `${lost[0]}${lost.length > 1 ? ` and ${lost.length - 1} more tunnels were` : ' was'} not online`;
 }
 
@@ -154,6 +167,8 @@ async function goBack(trial: Trial, machine: TrialMachine, records: UpdateRecord
   const { from, to, before } = trial;
   const { agent, data } = machine;
   const reason = trial.reason ?? 'unknown';
+  const obstacle = await data.obstacle();
+  if (obstacle !== null) return stay(trial, `${reason}; it stays nevertheless: ${obstacle}`, machine, records);
   // An agent that has come back in an interrupted attempt keeps running. One that does not answer may have no whole program.
   if ((await agent.look()).version !== from || (await machine.installed()) !== from) {
     await agent.stop();
@@ -167,8 +182,24 @@ async function goBack(trial: Trial, machine: TrialMachine, records: UpdateRecord
       }
     }
   }
+  await data.release();
   const isVersionsFault = (await untilItWorks(machine, from, before, WINDOW_MS)) === null;
   await remember({ from, to, reason }, isVersionsFault, records);
+  await records.endTrial();
+}
+
+/** Ends a trial with the new version in place, though it was given up: going back would lose data. */
+async function stay(
+  { from, to }: Trial,
+  reason: string,
+  { tell, data, agent }: TrialMachine,
+  records: UpdateRecords,
+): Promise<void> {
+  tell(`version ${to} stays: ${reason}`);
+  await agent.start();
+  const history = await records.history();
+  await records.keepHistory({ ...history, last: outcome('kept', { from, to, reason }) });
+  await data.release();
   await records.endTrial();
 }
 
@@ -193,7 +224,7 @@ async function remember(
   });
 }
 
-const outcome = <R extends 'confirmed' | 'returned'>(
+const outcome = <R extends 'confirmed' | 'returned' | 'kept'>(
   result: R,
   facts: { from: string; to: string; reason: string | null },
 ) => ({ result, ...facts, at: new Date().toISOString() });
@@ -201,6 +232,8 @@ const outcome = <R extends 'confirmed' | 'returned'>(
 /** Called after each crash, and at each boot. */
 async function judgeCrashes(trial: Trial, machine: TrialMachine, records: UpdateRecords): Promise<void> {
   const { since } = trial;
+  // A power cut may have come first.
+  await machine.data.release();
   const now = await machine.moment();
   const age = since === null ? PROBATION_S : secondsBetween(since, now);
   if (age >= PROBATION_S) return records.endTrial();

@@ -22,6 +22,8 @@ const Before = z.object({
   online: z.boolean(),
   /** URLs of the tunnels that were online. */
   tunnels: z.array(z.string()),
+  /** How many sessions agents had at the gateway of this machine. */
+  sessions: z.int().nonnegative().default(0),
   /** Checks of `doctor` that failed already. */
   failed: z.array(z.string()),
 });
@@ -50,7 +52,8 @@ const Trial = z.object({
 export type Trial = z.infer<typeof Trial>;
 
 const Outcome = z.object({
-  result: z.enum(['confirmed', 'returned']),
+  /** `kept`: it was given up, and stays, as going back would lose data. */
+  result: z.enum(['confirmed', 'returned', 'kept']),
   from: z.string(),
   to: z.string(),
   reason: z.string().nullable(),

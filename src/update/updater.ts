@@ -1,24 +1,27 @@
-import { mkdir, readdir, readFile, rm, statfs } from 'node:fs/promises';
+import { mkdir, readdir, rm, statfs } from 'node:fs/promises';
 import { createServer, type Server } from 'node:net';
-import { dirname, join } from 'node:path';
-import { hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
+import { join } from 'node:path';
+import { EXIT_UNREACHABLE, hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
 import { createFolder } from '../lib/files/durable-write.ts';
 import type { ProxyRules } from '../lib/network/proxy-rules.ts';
 import { rootCommand } from '../lib/process/own-command.ts';
 import { systemClock } from '../lib/time/clock.ts';
-import { PUBLISHED_UPDATES } from '../packaged.ts';
 import type { Host } from '../service/host.ts';
-import { AGENT_SERVICE, installedUnit, stateFolderOf } from '../service/service.ts';
+import { AGENT_SERVICE, GATEWAY_SERVICE, stateFolderOf } from '../service/service.ts';
 import type { ProgramPaths } from '../service/unit.ts';
-import { AgentService, thisMoment } from './agent-service.ts';
-import { DataCopy } from './data-copy.ts';
+import { AgentService } from './agent-service.ts';
+import { Archive, DataCopies, DataCopy, GatewayCopy } from './data-copy.ts';
+import { findRelease, givenKeys, PUBLISHED_PLACE } from './find-release.ts';
+import { GatewayService, settingsOfGateway } from './gateway-service.ts';
 import { installationAt } from './installations.ts';
 import { type InstalledProgram, type Place, placeOf } from './installed-program.ts';
-import { type Channel, fileFor, KeySet, openRelease, type Release, ReleaseRejected } from './release.ts';
-import { newestKeys, requireNewest, whySettled, withRelease } from './release-choice.ts';
-import { download, openSource, type ReleaseSource, readManifest } from './release-source.ts';
+import { askGateway, OwnGateway, tellGateway } from './own-gateway.ts';
+import { type Channel, fileFor, type Release } from './release.ts';
+import { whySettled } from './release-choice.ts';
+import { download, openSource, type ReleaseSource } from './release-source.ts';
+import { ServicesOnTrial, thisMoment } from './service-on-trial.ts';
 import { continueTrial } from './trial.ts';
-import { CRASHES, installUpdateUnits, UPDATE_FOLDER, UPDATE_UNIT, WATCHER } from './units.ts';
+import { CRASHES, installUpdateUnits, servicesOf, UPDATE_FOLDER, UPDATE_UNIT, WATCHER } from './units.ts';
 import { diskFiles } from './update-files.ts';
 import { type Outcome, type Trial, UpdateRecords } from './update-records.ts';
 
@@ -27,7 +30,7 @@ export interface Wanted {
   channel: Channel;
   /** A version, also an older one; null: the newest one. */
   to: string | null;
-  /** Where releases come from; null: where this program was published. */
+  /** Where releases come from: {@link FROM_GATEWAY}, a URL, a folder; null: where this program was published. */
   from: string | null;
   /** Only what the setting allows, and only while the device is online. */
   automatic: 'security' | 'stable' | null;
@@ -43,20 +46,22 @@ export interface Available {
   settled: string | null;
 }
 
-/** Where an operator who publishes releases puts the keys, in place of those that came with the program. */
-const KEY_FILE = '/etc/device-agent/update-keys.json';
+/** Names the gateway of this device. */
+const FROM_GATEWAY = 'gateway';
 const ARCHIVES = join(UPDATE_FOLDER, 'packages');
+/** Of the gateway of this machine, as it was before the last update. */
+const BACKUP = join(UPDATE_FOLDER, 'gateway-backup.tar.gz');
 const DOWNLOADS = join(UPDATE_FOLDER, 'download');
 /** Of the size of the file: itself, what it contains, and room for the log. */
 const SPACE_FACTOR = 5;
 /** What npm fetches besides, in bytes: packages with native code. */
 const NPM_SPACE = 60e6;
 
-/** Updates the agent of this machine. */
+/** Updates the agent of this machine, its gateway, or both if they run the same program. */
 export class Updater {
   readonly #records = new UpdateRecords(UPDATE_FOLDER, diskFiles);
   readonly #installation: InstalledProgram;
-  readonly #agent: AgentService;
+  #gateway: Promise<OwnGateway | null> | null = null;
 
   /**
    * @param program paths of the installed program
@@ -67,7 +72,6 @@ export class Updater {
     private readonly host: Host,
   ) {
     this.#installation = installationIn(placeOf(program), host);
-    this.#agent = new AgentService(host, this.#installation.paths);
   }
 
   /**
@@ -78,22 +82,9 @@ export class Updater {
   async find({ channel, to, from, automatic, proxies }: Wanted): Promise<Available> {
     await createFolder(UPDATE_FOLDER, 0o700);
     const history = await this.#records.history();
-    const trusted = newestKeys(await givenKeys(), history);
-    if (trusted.keys.length === 0) {
-      throw new OperatorError(
-        `no update keys: this build trusts no publisher of releases; put the keys of yours in ${KEY_FILE} (docs/updates.md)`,
-      );
-    }
-    const source = openSource(from ?? dirname(PUBLISHED_UPDATES.manifestUrl), proxies);
-    const name = to === null ? NAMES[channel] : `manifest-${to}.json`;
-    const release = openRelease(await readManifest(source, name), trusted, `${name} of ${source.shown}`);
-    if (to === null) requireNewest(release, channel, history, Date.now());
-    else if (release.version !== to) {
-      throw new ReleaseRejected(
-        `release rejected: ${name} of ${source.shown} is the one of version ${release.version}`,
-      );
-    }
-    await this.#records.keepHistory(withRelease(history, release, trusted));
+    const source = await this.#openSource(from, proxies);
+    const { release, history: seen } = await findRelease(source, { channel, to }, await givenKeys(), history);
+    await this.#records.keepHistory(seen);
     const installed = await this.#installation.installed();
     const settled = whySettled({ installed, release, to, automatic }, history);
     return { installed, release, source, settled };
@@ -107,8 +98,12 @@ export class Updater {
    */
   async begin({ installed, release, source }: Available, wanted: Wanted, tell: (line: string) => void): Promise<void> {
     const lock = await onlyUpdate();
+    const { version } = release;
+    const ask = (state: 'wanted' | 'started') =>
+      askGateway(() => this.#ownGateway(wanted.from), { version, state }, wanted.automatic !== null, tell);
     try {
       await this.#requireReady();
+      await ask('wanted');
       const { place } = this.#installation;
       const file = fileFor(release, place.kind, process.arch);
       await mkdir(DOWNLOADS, { recursive: true, mode: 0o700 });
@@ -123,13 +118,15 @@ export class Updater {
       await this.#records.endTrial();
       await this.#installation.stage(release.version, archive);
       await rm(archive);
-      const before = await this.#agent.before();
+      const before = await onTrial(this.#installation.paths, this.host).before();
       if (wanted.automatic !== null && !before.online) {
         throw new OperatorError(
-          'update postponed: the agent is not online, so nobody could tell whether the new version works',
+          'update postponed: the service is not online, so nobody could tell whether the new version works',
         );
       }
-      await this.#dataCopy().forget();
+      if (this.#hasGateway) await this.#backUpGateway(tell);
+      await ask('started');
+      await dataCopies(this.#installation.paths, this.host).forget();
       await this.#installation.provideWatcher(WATCHER);
       await installUpdateUnits(this.#installation.paths, this.host);
       await rm(CRASHES, { force: true });
@@ -165,9 +162,29 @@ export class Updater {
     return (await this.#records.history()).last;
   }
 
+  /** The gateway of this device. One that was not reached is looked for again. */
+  #ownGateway(from: string | null): Promise<OwnGateway | null> {
+    this.#gateway ??= OwnGateway.find(this.host, from === FROM_GATEWAY).catch((error: unknown) => {
+      this.#gateway = null;
+      throw error;
+    });
+    return this.#gateway;
+  }
+
+  async #openSource(from: string | null, proxies: ProxyRules): Promise<ReleaseSource & { isMirror?: boolean }> {
+    if (from !== FROM_GATEWAY) return openSource(from ?? PUBLISHED_PLACE, proxies);
+    const gateway = await this.#ownGateway(from).catch((error: unknown) => {
+      if (error instanceof OperatorError) throw error;
+      const problem = `cannot reach the gateway of this device: ${messageOf(error)}`;
+      throw new OperatorError(problem, EXIT_UNREACHABLE, { cause: error });
+    });
+    if (gateway === null) throw new Error('a gateway that is named is there');
+    return gateway.source;
+  }
+
   async #requireReady(): Promise<void> {
     if (!this.host.isBooted) throw new OperatorError('update not supported: systemd is not running on this machine');
-    if (installedUnit(AGENT_SERVICE, this.host.root) === null) {
+    if (servicesOf(this.#installation.paths, this.host).length === 0) {
       throw new OperatorError(
         `service not installed: nothing would try the new version; run ${rootCommand('service install')} first`,
       );
@@ -175,6 +192,11 @@ export class Updater {
     const trial = await this.#records.trial();
     if (trial !== null && trial.state !== 'probation') {
       throw new OperatorError(`update to ${trial.to} under way (${trial.state}); see: journalctl -u ${UPDATE_UNIT}`);
+    }
+    if (this.#hasGateway && settingsOfGateway(this.host).databaseUrl !== null) {
+      throw new OperatorError(
+        `update refused: the gateway of this machine shares its database: update one gateway after another by ${UPGRADE_BY_HAND}`,
+      );
     }
     const problem = await this.#installation.obstacle();
     if (problem !== null) throw new OperatorError(`update refused: ${problem}`);
@@ -192,13 +214,20 @@ export class Updater {
     }
   }
 
-  #dataCopy(): DataCopy {
-    return dataCopy(this.host);
+  get #hasGateway(): boolean {
+    return servicesOf(this.#installation.paths, this.host).includes(GATEWAY_SERVICE);
+  }
+
+  /** For an operator: going back does not need it. */
+  async #backUpGateway(tell: (line: string) => void): Promise<void> {
+    const { node, cli } = this.#installation.paths;
+    await rm(BACKUP, { force: true });
+    await this.host.run(node, cli, 'gateway', 'backup', BACKUP);
+    tell(`backup of the gateway written: ${BACKUP}`);
   }
 }
 
-/** The file of a channel's newest release. */
-const NAMES: Readonly<Record<Channel, string>> = { stable: 'manifest.json', beta: 'manifest-beta.json' };
+const UPGRADE_BY_HAND = 'hand, as docs/cluster.md#upgrade says';
 
 /**
  * Goes on with the update under way, if any; the unit of updates runs this, in the version before it.
@@ -210,29 +239,43 @@ export async function continueUpdate(host: Host, tell: (line: string) => void): 
   const trial = await records.trial();
   if (trial === null) return;
   const installation = installationIn(trial.place, host);
-  const agent = new AgentService(host, installation.paths);
+  const { paths } = installation;
   const machine = {
-    ...{ agent, data: dataCopy(host), clock: systemClock, moment: thisMoment, tell },
+    ...{ agent: onTrial(paths, host), data: dataCopies(paths, host), clock: systemClock, moment: thisMoment, tell },
     installed: () => installation.installed(),
     switchTo: (version: string) => installation.switchTo(version),
   };
+  const { last: before } = await records.history();
   await continueTrial(machine, records);
+  const { last } = await records.history();
+  if (last === null || last.at === before?.at || last.result === 'kept') return;
+  const { to: version, result: state, reason } = last;
+  await tellGateway(host, { version, state, ...(reason !== null && { reason: reason.slice(0, MAX_REASON) }) }, tell);
 }
+
+/** Characters of what the gateway is told. */
+const MAX_REASON = 200;
 
 const installationIn = (place: Place, host: Host): InstalledProgram =>
   installationAt(place, ARCHIVES, diskFiles, host.run);
 
-const dataCopy = (host: Host): DataCopy =>
-  new DataCopy(stateFolderOf(AGENT_SERVICE), join(UPDATE_FOLDER, 'data-before.tar'), diskFiles, host.run);
+const onTrial = (paths: ProgramPaths, host: Host): ServicesOnTrial =>
+  new ServicesOnTrial(
+    servicesOf(paths, host).map((service) =>
+      service === GATEWAY_SERVICE ? new GatewayService(host, paths) : new AgentService(host, paths),
+    ),
+    host,
+  );
 
-async function givenKeys(): Promise<KeySet> {
-  const { keySet: number, publicKeys: keys } = PUBLISHED_UPDATES;
-  try {
-    return KeySet.parse(JSON.parse(await readFile(KEY_FILE, 'utf8')));
-  } catch (error) {
-    if (hasErrno(error, 'ENOENT')) return { number, keys };
-    throw new OperatorError(`cannot read ${KEY_FILE}: ${messageOf(error)}; docs/updates.md has its format`);
-  }
+function dataCopies(paths: ProgramPaths, host: Host): DataCopies {
+  const [agent, gateway] = [stateFolderOf(AGENT_SERVICE), join(stateFolderOf(GATEWAY_SERVICE), 'gateway')];
+  return new DataCopies(
+    servicesOf(paths, host).map((service) =>
+      service === GATEWAY_SERVICE
+        ? new GatewayCopy(gateway, new Archive(join(UPDATE_FOLDER, 'gateway-before.tar'), diskFiles), host.run)
+        : new DataCopy(agent, new Archive(join(UPDATE_FOLDER, 'data-before.tar'), diskFiles), host.run),
+    ),
+  );
 }
 
 /** A socket without a file, which the kernel closes with the process. */

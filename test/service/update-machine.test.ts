@@ -46,7 +46,16 @@ else {
 }
 END`;
 
-describe('device-agent update under systemd', { timeout: 600_000, ...unless(NO_SYSTEMD_MACHINE) }, () => {
+/** What a version is whose gateway changes its database so that older ones refuse it. */
+const NEWER_SCHEMA = `grep -l 'CREATE INDEX agent_updates_by_version' dist/*.js | xargs sed -i 's/CREATE INDEX agent_updates_by_version ON agent_updates (version);/&\`,\`CREATE TABLE newer (a TEXT) STRICT;/'`;
+/** What a version is whose gateway never has its agents back, as far as it says. */
+const NO_SESSIONS = "grep -l 'live.sessions().length' dist/*.js | xargs sed -i 's/live.sessions().length/0/'";
+
+describe('device-agent update under systemd', {
+  timeout: 600_000,
+  shuffle: false,
+  ...unless(NO_SYSTEMD_MACHINE),
+}, () => {
   const machine = booted as SystemdMachine;
   const { key, keySet } = publisherKey();
   const deviceAgent = (...args: string[]) => machine.run('device-agent', ...args);
@@ -133,6 +142,83 @@ describe('device-agent update under systemd', { timeout: 600_000, ...unless(NO_S
     expect([await tunnels(), await processes()]).toEqual([[TUNNEL], '1']);
     expect(await machine.journal('device-agent-update')).toMatch(
       /92\.0\.0 given up, going back to 90\.0\.0: it crashed 3 times/,
+    );
+  });
+
+  it('updates a gateway and its agent together from that gateway, and loses nothing when it goes back, or cannot', async () => {
+    const gatewayFolder = '/var/lib/device-agent-gateway/gateway';
+    const mark = `${gatewayFolder}/update-trial`;
+    const gateway = async (...args: string[]) => JSON.parse((await deviceAgent('gateway', ...args, '--json')).stdout);
+    const keys = async () => (await gateway('api-key', 'list')).map((key: { description: string }) => key.description);
+    const gatewayVersion = async () => {
+      const ca = `${gatewayFolder}/ca.pem`;
+      const url = 'https://api.gateway.example.com/openapi.json';
+      return JSON.parse((await machine.run('curl', '-sS', '--cacert', ca, url)).stdout).info.version;
+    };
+    const isOnline = async () => (await gateway('devices'))[0].online_since !== null;
+    const names = ['connect.gateway', 'api.gateway', 'agent-cabinet.site', 'camera.site'];
+    const hosts = names.map((name) => `127.0.0.1 ${name}.example.com\n`).join('');
+    await machine.write('/etc/hosts', `127.0.0.1 localhost\n${hosts}`);
+    await machine.write('/etc/nsswitch.conf', 'hosts: files\n');
+    await machine.run('rm', '-f', '/etc/resolv.conf');
+    await machine.write(
+      '/etc/device-agent-gateway/settings.env',
+      'GATEWAY_DOMAIN=gateway.example.com\nGATEWAY_HTTPS_PORT=443\nGATEWAY_HTTP_PORT=80\nGATEWAY_ACME_DIRECTORY=local\n',
+    );
+    expect(await deviceAgent('service', 'install', '--gateway')).toMatchObject({ code: 0 });
+    const { code } = await gateway('invite', '--site', '*.site.example.com');
+    await machine.write('/etc/device-agent/settings.env', 'AGENT_UPDATE_FROM=gateway\n');
+    expect(await deviceAgent('join', code, '--name', 'cabinet')).toMatchObject({ code: 0, stderr: '' });
+    expect(await deviceAgent('tunnels', 'start', '8001', '-d', 'camera')).toMatchObject({ code: 0 });
+    expect(await deviceAgent('gateway', 'api-key', 'create', '--description', 'first')).toMatchObject({ code: 0 });
+
+    /** Publishes a version, and approves it. */
+    const approve = async (name: string, change?: string) => {
+      await publish(name, change);
+      const added = await deviceAgent('gateway', 'releases', 'add', RELEASES);
+      expect(added).toMatchObject({ code: 0, stdout: expect.stringContaining(`get version ${name} from now on`) });
+    };
+    await approve('93.0.0');
+    expect(await updated()).toContain('updated from 90.0.0 to 93.0.0\nexit code 0');
+    expect([await version(), await gatewayVersion(), await isOnline()]).toEqual(['93.0.0', '93.0.0', true]);
+    expect(await gateway('releases')).toMatchObject([{ version: '93.0.0', devices: { confirmed: 1 } }]);
+    expect((await machine.run('ls', '/var/lib/device-agent-update/gateway-backup.tar.gz')).code).toBe(0);
+
+    await approve('94.0.0', `${NEWER_SCHEMA}; ${NO_SESSIONS}`);
+    const updating = updated();
+    const isTried = async () =>
+      (await machine.run('test', '-e', mark)).code === 0 && (await gatewayVersion()) === '94.0.0';
+    await until(() => isTried().catch(() => false), 'the version is tried', { withinMs: 120_000, everyMs: 100 });
+    const refused = await deviceAgent('gateway', 'api-key', 'create', '--description', 'meanwhile');
+    expect(refused).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('an update of the gateway is being tried'),
+    });
+    expect(await updating).toContain(
+      'went back from 94.0.0 to 93.0.0: 0 of 1 agents were back within 120 s\nexit code 1',
+    );
+    expect([await version(), await gatewayVersion(), await keys()]).toEqual(['93.0.0', '93.0.0', ['first']]);
+    await until(isOnline, 'the device is online', { withinMs: 60_000, everyMs: 200 });
+    const left = (await machine.run('ls', gatewayFolder)).stdout.split('\n');
+    expect([left.includes('gateway.db.newer'), left.includes('update-trial')]).toEqual([true, false]);
+    expect(await deviceAgent('gateway', 'api-key', 'create', '--description', 'second')).toMatchObject({ code: 0 });
+
+    await approve('95.0.0', NEWER_SCHEMA);
+    expect(await updated()).toContain('updated from 93.0.0 to 95.0.0\nexit code 0');
+    expect(await deviceAgent('gateway', 'api-key', 'create', '--description', 'third')).toMatchObject({ code: 0 });
+    for (let crash = 0; crash < 3; crash++) {
+      const before = await machine.property('device-agent-gateway', 'MainPID');
+      await machine.run('kill', '-SEGV', before);
+      const isAnother = async () => !['0', before].includes(await machine.property('device-agent-gateway', 'MainPID'));
+      await until(isAnother, 'another process after the crash', { withinMs: 120_000, everyMs: 100 });
+    }
+    const isOver = async () => (await machine.run('test', '-e', TRIAL)).code !== 0;
+    await until(isOver, 'the end of the update', { withinMs: 120_000, everyMs: 500 });
+    const isBackAs95 = async () => (await gatewayVersion().catch(() => null)) === '95.0.0';
+    await until(isBackAs95, 'the gateway after its last crash', { withinMs: 60_000, everyMs: 200 });
+    expect(await keys()).toEqual(['third', 'second', 'first']);
+    expect(await machine.journal('device-agent-update')).toMatch(
+      /95\.0\.0 stays: it crashed 3 times .*: it has changed the schema of the database/,
     );
   });
 });

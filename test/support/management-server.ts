@@ -22,6 +22,7 @@ import { EndpointPolicies } from '../../src/gateway/endpoints/endpoint-policies.
 import { EndpointRegistry } from '../../src/gateway/endpoints/endpoint-registry.ts';
 import { type LiveView, type Revocation, withStored } from '../../src/gateway/endpoints/live-view.ts';
 import { EdgeCounters } from '../../src/gateway/metrics/edge-counters.ts';
+import { FleetUpdates } from '../../src/gateway/releases/fleet-updates.ts';
 import { PeopleProvider } from '../../src/gateway/sign-in/people-provider.ts';
 import type { Activity } from '../../src/gateway/store/events.ts';
 import { openStore, type Store } from '../../src/gateway/store/store.ts';
@@ -29,6 +30,7 @@ import { issueApiKey } from '../../src/gateway/store/tokens.ts';
 import { SecretsBox } from '../../src/lib/secrets-box.ts';
 import { type Clock, systemClock } from '../../src/lib/time/clock.ts';
 import { managementOpenApi } from '../../src/management/management-openapi.ts';
+import { offeredReleases } from '../../src/update/release-mirror.ts';
 import { issueCertificate } from './certificates.ts';
 import { NO_ACTIVITY } from './edge-context.ts';
 import { nothingOnline } from './nothing-online.ts';
@@ -114,9 +116,13 @@ export async function startManagementServer(options: ManagementServerOptions = {
   const live = withStored(agents, () => cloudEndpoints.views());
   const sources: ConditionSources = {
     ...{ store, live, endpoints, counters, dataDir: folder, activity: { lostAt: Number.NEGATIVE_INFINITY } },
+    releases: () => offeredReleases(folder),
     ...{ databaseAway: () => null, databaseDetour: () => null, hasNoPrimary: () => false, hasDailyBackups: false },
     ...options.conditions,
   };
+  const activity = options.activity ?? NO_ACTIVITY;
+  const clock = options.clock ?? systemClock;
+  const fleetUpdates = new FleetUpdates({ store, live, activity, clock, log });
   const people = new PeopleProvider(store, `sign-in.${BASE_DOMAIN}`, options.wallClock);
   const app = createManagementApi(
     {
@@ -130,7 +136,7 @@ export async function startManagementServer(options: ManagementServerOptions = {
       },
       people,
       catchUp: async () => {},
-      activity: options.activity ?? NO_ACTIVITY,
+      ...{ activity, fleetUpdates, dataDir: folder },
       live,
       cloudEndpoints,
       addresses,
@@ -141,7 +147,7 @@ export async function startManagementServer(options: ManagementServerOptions = {
       log,
       ipPolicies,
       testDestination: options.testDestination ?? (async () => ({ accepted: false, answer: 'nobody answers' })),
-      clock: options.clock ?? systemClock,
+      clock,
       dnsServers: options.dnsServers ?? null,
       place: {
         origin: BASE_URL,
@@ -182,6 +188,7 @@ export async function startManagementServer(options: ManagementServerOptions = {
     logged: () => lines.join(''),
     call: (method, path, body, headers) => send(url, apiKey, method, path, body, headers),
     async close() {
+      fleetUpdates.stop();
       server.closeAllConnections();
       await new Promise((resolve) => server.close(resolve));
       store.database.close();

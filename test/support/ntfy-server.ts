@@ -12,7 +12,7 @@ interface Published {
   actions?: { action: string; label: string; url: string }[];
 }
 
-/** A server that takes and answers what ntfy does when JSON is published, as its documentation and source say. */
+/** A server that takes and answers what ntfy does when JSON is published, as its documentation say. */
 export interface NtfyServer {
   /** URL of a topic. */
   readonly topic: string;

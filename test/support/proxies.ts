@@ -20,6 +20,8 @@ export interface ProxyOptions {
 export class TestProxy {
   /** `host:port` of every requested connection. */
   readonly asked: string[] = [];
+  /** Bytes that clients have received. */
+  received = 0;
   readonly #sockets = new Set<Duplex>();
   readonly #hosts: Record<string, string>;
 
@@ -114,6 +116,9 @@ export class TestProxy {
     const upstream = connect({ host, port: Number(port) }, () => {
       connected();
       socket.pipe(upstream).pipe(socket);
+      upstream.on('data', ({ length }: Buffer) => {
+        this.received += length;
+      });
     });
     for (const [one, other] of [
       [socket, upstream],

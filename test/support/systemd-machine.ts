@@ -39,11 +39,11 @@ mkdir -p old
 if [ "$4" = / ]; then
 mkdir -p home/pi/device-agent/node_modules
 cp -r "$1/dist" "$1/defaults" "$1/package.json" home/pi/device-agent
+chown -R 1000:1000 home/pi && chmod 700 home/pi
 mount --bind "$2" home/pi/device-agent/node_modules
 rm -f usr/local/bin/node
 # root's own, as on a device: updates refuse another user's.
 if [ -O "$3" ]; then touch usr/local/bin/node && mount --bind "$3" usr/local/bin/node; else cp "$3" usr/local/bin/node; fi
-chown -R 1000:1000 home/pi && chmod 700 home/pi
 fi
 printf '[Unit]\\nRequires=systemd-journald.service\\nAfter=systemd-journald.service\\n' > etc/systemd/system/small.target
 rm -rf etc/systemd/system/device-agent* etc/device-agent* var/lib/device-agent*

@@ -18,11 +18,21 @@ export interface Behaviour {
   crashes: boolean;
   /** What its doctor finds. */
   broken: string | null;
+  /** How many agents its gateway has. */
+  agents: number;
   /** The format of data that it writes, and the newest one that it reads. */
   format: number;
 }
 
-export const GOOD: Behaviour = { answers: true, online: true, loses: [], crashes: false, broken: null, format: 1 };
+export const GOOD: Behaviour = {
+  answers: true,
+  online: true,
+  loses: [],
+  crashes: false,
+  broken: null,
+  agents: 20,
+  format: 1,
+};
 
 const STATE = '/state';
 const DATA = '/data/tunnels.json';
@@ -46,7 +56,7 @@ export const TRIAL_KINDS = Object.keys(KINDS) as TrialKind[];
 const FILES = ['package.json', 'dist/cli.js'];
 
 export const TUNNELS = ['https://one.example.com', 'https://two.example.com'];
-const BEFORE: Before = { online: true, tunnels: TUNNELS, failed: [] };
+const BEFORE: Before = { online: true, tunnels: TUNNELS, sessions: 0, failed: [] };
 
 /** A device with two versions on its disk, and a systemd that starts what is installed. */
 export class TrialDevice {
@@ -61,6 +71,10 @@ export class TrialDevice {
   uptime = 1_000;
   wall = Date.UTC(2026, 0, 1);
   crashedAt: number[] = [];
+  /** Why the version before cannot have the data. */
+  obstacle: string | null = null;
+  /** Whether a gateway would make others wait with changes. */
+  isHeld = false;
   #boot = 1;
   #restarts = 0;
 
@@ -182,14 +196,14 @@ export class TrialDevice {
   }
 
   #view(): AgentView {
-    const { answers, online, loses, crashes } = this.#behaviour();
+    const { answers, online, loses, crashes, agents } = this.#behaviour();
     if (crashes) this.#restarts += 1;
     if (this.running === null || !answers || crashes || !this.#canRead()) {
-      return { version: null, online: false, tunnels: [], restarts: this.#restarts };
+      return { version: null, online: false, tunnels: [], sessions: 0, restarts: this.#restarts };
     }
     const isOnline = online && this.isNetworkUp;
     const tunnels = isOnline ? TUNNELS.filter((url) => !loses.includes(url)) : [];
-    return { version: this.running, online: isOnline, tunnels, restarts: 0 };
+    return { version: this.running, online: isOnline, tunnels, sessions: isOnline ? agents : 0, restarts: 0 };
   }
 
   #machine(): TrialMachine {
@@ -219,11 +233,18 @@ export class TrialDevice {
       },
       data: {
         keep: async () => {
+          await step();
+          this.isHeld = true;
           if (this.disk.textOf(COPY) !== undefined) return;
           await this.disk.write(`${COPY}.tmp`, this.disk.textOf(DATA) ?? '');
           await this.disk.sync(`${COPY}.tmp`);
           await this.disk.rename(`${COPY}.tmp`, COPY);
           await this.disk.syncFolder();
+        },
+        obstacle: async () => this.obstacle,
+        release: async () => {
+          await step();
+          this.isHeld = false;
         },
         restore: async () => {
           await step();

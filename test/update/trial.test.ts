@@ -70,6 +70,44 @@ describe('an update without interruptions', () => {
   });
 });
 
+describe('a gateway that is updated', () => {
+  const withAgents = async (behaviour: Behaviour, agents: number) => {
+    const device = await staged(behaviour);
+    const trial = await device.records.trial();
+    if (trial === null) throw new Error('a version is staged');
+    await device.records.keepTrial({ ...trial, before: { ...trial.before, sessions: agents } });
+    return device;
+  };
+
+  it('stays on a version with nine of ten agents that were there before', async () => {
+    const device = await withAgents({ ...GOOD, agents: 18 }, 20);
+    await device.runUnit();
+    expect([device.running, device.isHeld]).toEqual(['2.0.0', false]);
+  });
+
+  it('goes back from one with fewer, and accepts changes again', async () => {
+    const device = await withAgents({ ...GOOD, agents: 17 }, 20);
+    await device.runUnit();
+    expect([device.running, device.isHeld]).toEqual(['1.0.0', false]);
+    expect(saidWhy(device)).toEqual([expect.stringMatching(/17 of 20 agents were back within 120 s/)]);
+  });
+
+  it('stays on a version that crashes later, when going back would lose changes, and says so', async () => {
+    const device = await staged(GOOD);
+    await device.runUnit();
+    device.obstacle = 'it has changed the schema';
+    device.pass(60);
+    for (let crash = 0; crash < 3; crash++) device.crash();
+    await device.runUnit();
+    expect([device.running, await device.records.trial()]).toEqual(['2.0.0', null]);
+    const { last, rejected } = await device.records.history();
+    expect([last, rejected]).toMatchObject([
+      { result: 'kept', to: '2.0.0', reason: expect.stringMatching(/crashed 3 times .*: it has changed the schema$/) },
+      [],
+    ]);
+  });
+});
+
 describe('after a version is confirmed', () => {
   const confirmed = async () => {
     const device = await staged(GOOD);
@@ -147,6 +185,7 @@ async function history(seed: number, kind: TrialKind): Promise<void> {
   const trial = await device.records.trial();
   expect(device.second, 'no second agent').toBe(0);
   expect(await device.works(), 'a version works').toBe(true);
+  expect(device.isHeld, 'changes are accepted again').toBe(false);
   expect(device.running, 'it is the one of the next start').toBe(device.wholeProgram());
   if (device.running === '2.0.0') {
     // A clock that jumps over a reboot can end the probation.

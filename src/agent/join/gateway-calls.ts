@@ -65,12 +65,7 @@ export async function postVerified(
  * @returns the JSON of the answer; null without a body
  * @throws {EnrolmentRefused} when the gateway refuses; any other error when another attempt can succeed
  */
-async function post(
-  origin: string,
-  path: string,
-  body: object,
-  trust: Pick<FetchOptions, 'ca' | 'address'> & { proxies: ProxyRules },
-): Promise<unknown> {
+async function post(origin: string, path: string, body: object, trust: Trust): Promise<unknown> {
   const { status, text } = await call({ origin }, path, trust, JSON.stringify(body));
   if (isTemporary(status)) throw new Error(`it answered with status ${status}`);
   const json: unknown = text === '' ? null : JSON.parse(text);
@@ -165,7 +160,40 @@ export interface ApiAccess {
   apiUrl: string | null;
 }
 
-type Post = (path: string, body: object) => Promise<unknown>;
+/** Where the management API of a gateway is, and whom to trust there. */
+export interface ApiPlace {
+  origin: string;
+  trust: Trust;
+  /** Whether the device has joined this gateway. */
+  isJoined: boolean;
+  /** The authtoken of the device, read once the place is known: it goes to no other gateway. */
+  authtoken: string;
+}
+
+type Trust = Pick<FetchOptions, 'ca' | 'address'> & { proxies: ProxyRules };
+
+/**
+ * Finds the management API of an agent's gateway.
+ *
+ * @throws {OperatorError} when it is not known where the API is; any other error when another attempt can succeed
+ */
+export async function apiOf(access: ApiAccess): Promise<ApiPlace> {
+  const { serverAddr, authorities, proxies, enrolment, apiUrl } = access;
+  const installation = enrolment === null ? null : await readInstallation(enrolment);
+  const code = installation?.device ? parseJoinCode(installation.code) : null;
+  if (enrolment !== null && code !== null) {
+    const joined = await fetchAuthtoken(enrolment, proxies);
+    // The settings may name another gateway by now.
+    if (joined?.sessionAddress === serverAddr) {
+      const trust = { ...trustOf(code, await fetchCa(code, proxies)), proxies };
+      return { origin: code.origin, trust, isJoined: true, authtoken: access.authtoken() };
+    }
+  }
+  const ca = authorities && ('pem' in authorities ? authorities.pem : authorities.host).toString();
+  const trust = { ...(ca !== null && { ca }), proxies };
+  const { origin, ...beside } = apiUrl === null ? apiBeside(serverAddr ?? '') : { origin: apiUrl };
+  return { origin, trust: { ...trust, ...beside }, isJoined: false, authtoken: access.authtoken() };
+}
 
 /**
  * The share links to the endpoints that the agent's authtoken has online. Its operations throw {@link EnrolmentRefused} when
@@ -174,38 +202,32 @@ type Post = (path: string, body: object) => Promise<unknown>;
  * @throws {OperatorError} when it is not known where the API is
  */
 export async function shareLinksAt(access: ApiAccess) {
-  const send = await postOf(access);
-  // After the place is known: the authtoken goes to no other gateway.
-  const authtoken = access.authtoken();
+  const place = await apiOf(access);
+  const { authtoken } = place;
   return {
     create: async (sent: ShareLinkCreate) =>
-      ShareLink.parse(await send(AGENT_SHARE_LINKS_PATH, { ...sent, authtoken })),
-    list: async () => AgentShareLinks.parse(await send(AGENT_SHARE_LINKS_LIST_PATH, { authtoken })).share_links,
+      ShareLink.parse(await postTo(place, AGENT_SHARE_LINKS_PATH, { ...sent, authtoken })),
+    list: async () =>
+      AgentShareLinks.parse(await postTo(place, AGENT_SHARE_LINKS_LIST_PATH, { authtoken })).share_links,
     revoke: async (id: string) => {
-      await send(AGENT_SHARE_LINKS_REVOKE_PATH, { id, authtoken });
+      await postTo(place, AGENT_SHARE_LINKS_REVOKE_PATH, { id, authtoken });
     },
   };
 }
 
-async function postOf({ serverAddr, authorities, proxies, enrolment, apiUrl }: ApiAccess): Promise<Post> {
-  const installation = enrolment === null ? null : await readInstallation(enrolment);
-  const code = installation?.device ? parseJoinCode(installation.code) : null;
-  if (enrolment !== null && code !== null) {
-    const joined = await fetchAuthtoken(enrolment, proxies);
-    // The settings may name another gateway by now.
-    if (joined?.sessionAddress === serverAddr) {
-      return async (path, body) => (await postVerified(code, path, body, proxies)).json;
-    }
-  }
-  const ca = authorities && ('pem' in authorities ? authorities.pem : authorities.host).toString();
-  const trust = { ...(ca !== null && { ca }), proxies };
-  if (apiUrl !== null) return (path, body) => post(apiUrl, path, body, trust);
-  const { origin, address } = apiBeside(serverAddr ?? '');
-  return (path, body) =>
-    post(origin, path, body, { ...trust, address }).catch((error: unknown) => {
-      // A port of the gateway for agents alone.
-      throw hasErrno(error, 'ERR_TLS_CERT_ALTNAME_INVALID') ? unknownApi(serverAddr) : error;
-    });
+/**
+ * Posts to a gateway's management API.
+ *
+ * @returns the JSON of the answer; null without a body
+ * @throws {EnrolmentRefused} when the gateway refuses; {OperatorError} when its API is not there; any other error when
+ *   another attempt can succeed
+ */
+export function postTo({ origin, trust }: ApiPlace, path: string, body: object): Promise<unknown> {
+  return post(origin, path, body, trust).catch((error: unknown) => {
+    // A port of the gateway for agents alone.
+    const isOther = trust.address !== undefined && hasErrno(error, 'ERR_TLS_CERT_ALTNAME_INVALID');
+    throw isOther ? unknownApi(new URL(origin).host) : error;
+  });
 }
 
 /**
@@ -221,6 +243,7 @@ function apiBeside(serverAddr: string) {
 
 function unknownApi(serverAddr: string | null): OperatorError {
   return new OperatorError(
-    `unknown management API of the gateway at ${serverAddr}: make the link there, with "device-agent gateway share"`,
+    `unknown management API of the gateway at ${serverAddr}: have this device join it with "device-agent join"; share links ` +
+      'can be made there, with "device-agent gateway share"',
   );
 }

@@ -9,6 +9,7 @@ export function addFleetCommands(gateway: Command, settings: () => GatewayServer
   addInviteCommands(gateway, settings);
   addDeviceCommands(gateway, settings);
   addNameCommands(gateway, settings);
+  addReleaseCommands(gateway, settings);
 }
 
 function addInviteCommands(gateway: Command, settings: () => GatewayServerSettings): void {
@@ -105,6 +106,42 @@ function addNameCommands(gateway: Command, settings: () => GatewayServerSettings
     .description('Let devices have a name; an authtoken whose rules allow it takes it again when it binds it')
     .argument('<hostname>', 'the name as listed')
     .action(async (hostname: string) => (await load()).freeKeptName(settings(), hostname));
+}
+
+function addReleaseCommands(gateway: Command, settings: () => GatewayServerSettings): void {
+  const load = () => import('./gateway-releases.ts');
+  const releases = gateway
+    .command('releases')
+    .description('Approve releases for devices, which update from this gateway (device-agent update --from gateway)');
+  releases
+    .command('list', { isDefault: true })
+    .description('List the approved releases, and how devices fared with them (the default command)')
+    .option('--json', 'Print JSON')
+    .action(async (options: { json?: boolean }) => (await load()).listReleases(settings(), options));
+  examples(releases.command('add'), 'gateway releases add', 'gateway releases add /media/usb/device-agent --to 1.2.3')
+    .description('Fetch a release, check its signature, and offer it to devices; again, before its manifest expires')
+    .argument('[from]', 'https URL or folder with releases (default: where this program was published)')
+    .option('--to <version>', 'This version (default: the newest one)')
+    .addOption(
+      new Option('--channel <channel>', 'Channel of the newest release').choices(['stable', 'beta']).default('stable'),
+    )
+    .option('--json', 'Print the result as JSON')
+    .action(async (from: string | undefined, options) => (await load()).addRelease(settings(), from, options));
+  const versionCommand = (name: string, description: string) =>
+    releases
+      .command(name)
+      .description(description)
+      .argument('<version>', 'such as 1.2.3')
+      .option('--json', 'Print the result as JSON');
+  versionCommand('remove', 'Delete an approved release; devices that have it keep it').action(
+    async (version: string, options) => (await load()).removeApproved(settings(), version, options),
+  );
+  versionCommand('stop', 'Have devices not install a version automatically').action(async (version: string, options) =>
+    (await load()).stopUpdates(settings(), version, options),
+  );
+  versionCommand('resume', 'Let devices install a version again that was stopped').action(
+    async (version: string, options) => (await load()).resumeUpdates(settings(), version, options),
+  );
 }
 
 function ports(text: string): string {

@@ -107,7 +107,7 @@ async function networkChecks(
     check('ports', 'Ports', async () => portResults(settings, await runs)),
     check('running', 'Running gateway', async () => {
       if (!(await runs)) throw new NotKnown('the gateway is not running');
-      return conditionResults(settings, caPem, patience);
+      return conditionResults(settings, patience);
     }),
     check('dns', 'DNS', async () => (await names).results),
     check('addresses', 'Addresses', async () => addressResults((await names).addresses, await runs, gateway, patience)),

@@ -1,6 +1,5 @@
-import type { Request, Router } from 'express';
-import type { Clock } from '../../lib/time/clock.ts';
-import { type RateLimit, RequestRate } from '../../lib/time/token-bucket.ts';
+import type { Router } from 'express';
+import type { RateLimit } from '../../lib/time/token-bucket.ts';
 import {
   AGENT_SHARE_LINKS_LIST_PATH,
   AGENT_SHARE_LINKS_PATH,
@@ -10,44 +9,23 @@ import {
   AgentShareLinkRevoke,
   shareLinks,
 } from '../../management/resources/share-link.ts';
-import { credentialOf } from '../access/authtoken-authentication.ts';
 import { coveringNames } from '../endpoints/domain-names.ts';
 import { endpointOwner, makeShareLink, revokeShareLink } from '../share-links/share-links.ts';
 import type { CredentialRow } from '../store/accounts.ts';
 import type { ShareLinkRow } from '../store/share-links.ts';
 import { showShareLink } from './actions/share-link-actions.ts';
+import { type AgentRoutes, agentAccess } from './agent-access.ts';
 import type { ApiContext } from './api-context.ts';
-import { type FailedAttempts, type RefusesAddress, refuseSlowly } from './authentication.ts';
-import type { Handler } from './handler.ts';
 import { strictRouter } from './operation-router.ts';
-import { readBody, refuse, unknownId } from './request.ts';
+import { readBody, unknownId } from './request.ts';
 
 /** What the agents of one authtoken may ask for. */
 const OF_AUTHTOKEN: RateLimit = { requests: 60, windowMs: 60_000 };
 
-interface AgentRoutes {
-  attempts: FailedAttempts;
-  isRefused: RefusesAddress;
-  clock: Clock;
-  /** Run before a request is handled, and read its body. */
-  withBody: Handler[];
-}
-
 /** The routes for agents, which have an authtoken but no API key: share links to the endpoints that it has online. */
-export function agentShareLinksRouter(
-  context: ApiContext,
-  { attempts, isRefused, clock, withBody }: AgentRoutes,
-): Router {
-  const { store } = context;
-  const rate = new RequestRate(OF_AUTHTOKEN, () => clock.now());
-  const agentOf = async (authtoken: string, { ip, socket }: Request): Promise<CredentialRow> => {
-    const found = credentialOf(authtoken, store);
-    if ('code' in found) return refuseSlowly(attempts, refuse(403, found.code, found.text), ip);
-    if (isRefused('agent', socket)) throw refuse(403, 115, 'an IP restriction does not allow agents at your address');
-    const retryAfter = rate.take(found.id);
-    if (retryAfter === null) return found;
-    throw refuse(429, 226, `the authtoken asks for share links too often; wait ${retryAfter} s`, { retryAfter });
-  };
+export function agentShareLinksRouter(context: ApiContext, routes: AgentRoutes): Router {
+  const agentOf = agentAccess(context, routes, OF_AUTHTOKEN, 'share links');
+  const { withBody } = routes;
   const router = strictRouter();
   router.post(AGENT_SHARE_LINKS_PATH, ...withBody, async (req, res) => {
     const { authtoken, ...sent } = readBody(AgentShareLinkCreate, 'POST', req.body);

@@ -11,9 +11,11 @@ import type { Condition } from '../conditions/conditions.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
 import type { ApiLimits } from '../context/gateway-options.ts';
 import { apiHost } from '../endpoints/domain-names.ts';
+import type { FleetUpdates } from '../releases/fleet-updates.ts';
 import type { PeopleProvider } from '../sign-in/people-provider.ts';
-import { DatabaseAway, DatabaseBusy, DatabaseUnwritable } from '../store/sql/database-problems.ts';
+import { DatabaseAway, DatabaseBusy, DatabaseHeld, DatabaseUnwritable } from '../store/sql/database-problems.ts';
 import { agentShareLinksRouter } from './agent-share-links-router.ts';
+import { agentUpdatesRouter } from './agent-updates-router.ts';
 import { type ApiContext, createLinks } from './api-context.ts';
 import { FailedAttempts, type RefusesAddress, requireApiKey } from './authentication.ts';
 import { DashboardFeed } from './dashboard/dashboard-feed.ts';
@@ -51,6 +53,9 @@ export function createManagementApi(
     Pick<GatewayContext, 'counters' | 'activity' | 'clock'> & {
       people: PeopleProvider;
       isRefused: RefusesAddress;
+      fleetUpdates: FleetUpdates;
+      /** Where approved releases are. */
+      dataDir: string;
       conditions: () => Promise<readonly Condition[]>;
       /** How old what is answered may be, as the shared database cannot be asked; null, or left out: it is current. */
       staleSeconds?: () => number | null;
@@ -62,7 +67,7 @@ export function createManagementApi(
   settings: ManagementApiSettings,
 ): Express {
   const { clock, counters, people, isRefused, activity, conditions, metricsOf, ...others } = dependencies;
-  const { signInCodes = new OneTimeCodes(), staleSeconds, ...rest } = others;
+  const { signInCodes = new OneTimeCodes(), staleSeconds, fleetUpdates, dataDir, ...rest } = others;
   const { store, live, log } = rest;
   const { baseUrl, version } = settings;
   const { domains } = rest;
@@ -87,7 +92,7 @@ export function createManagementApi(
   const feed = new DashboardFeed({ live, counters, version, changedRows: () => store.database.takeChanges(), clock });
   const overview = () => dashboardOverview(context, conditions);
   const parts = { store, sessions, personSignIn, people, attempts, activity, feed };
-  app.use(dashboardRouter({ ...parts, overview, history: dashboardHistory(context), conditions, log }));
+  app.use(dashboardRouter({ ...parts, overview, history: dashboardHistory(context), conditions, live, log }));
   app.use(messagePage(store, { attempts, isRefused }));
   const { unwritable } = store.database;
   if (unwritable !== null) app.use(refuseChanges(unwritable));
@@ -105,7 +110,9 @@ export function createManagementApi(
   });
   const withBody = [noQuery, jsonObjectBody(KEYLESS_BODY)];
   app.use(enrolmentRouter(context, attempts, clock, withBody));
-  app.use(agentShareLinksRouter(context, { attempts, isRefused, clock, withBody }));
+  const agentRoutes = { attempts, isRefused, clock, withBody };
+  app.use(agentShareLinksRouter(context, agentRoutes));
+  app.use(agentUpdatesRouter({ ...context, fleetUpdates, dataDir }, agentRoutes));
   const unsupported = unsupportedKinds(guards, context.links);
   app.use(...createRouters(context, guards), unsupported, notFound, ...errorHandlers(log));
   return app;
@@ -172,6 +179,7 @@ function errorHandlers(log: Log): ErrorRequestHandler[] {
 
 /** Nothing was changed: clients that heed `Retry-After` repeat the request. */
 function busy(cause: DatabaseBusy): ApiError {
+  if (cause instanceof DatabaseHeld) return refuse(503, 700, cause.message, { retryAfter: 10, cause });
   return refuse(503, 700, 'database busy: another program is using it; try again', { retryAfter: 1, cause });
 }
 

@@ -15,7 +15,7 @@ import { badRequest } from './request.ts';
 /** Stands in the history for anyone with the message. */
 const BY_LINK = 'link';
 const BODY = { maxBytes: 1024, timeoutMs: 10_000 };
-const MAX_SHOWN = 20;
+const MAX_SHOWN = 5;
 /** Minutes, in words. */
 const SILENCES: Readonly<Record<string, string>> = {
   ...{ '60': '1 hour', '480': '8 hours', '1440': '1 day', '10080': '7 days' },

@@ -6,6 +6,7 @@ import { CONDITION_IDS, CONDITIONS, type ConditionId } from '../../management/co
 import type { ConditionSubject, LiveView, ReportedCondition } from '../endpoints/live-view.ts';
 import type { LabeledUpstream, Labels, OnlineEndpoint } from '../endpoints/online-endpoint.ts';
 import type { EdgeCounters } from '../metrics/edge-counters.ts';
+import { stoppedVersions } from '../store/agent-updates.ts';
 import type { TroubledName } from '../store/domains.ts';
 import { lastBackup } from '../store/last-backup.ts';
 import { lostCommits } from '../store/lost-commits.ts';
@@ -39,6 +40,12 @@ export interface ConditionSources {
   /** Of events that are no changes; times here are in milliseconds of `performance.now()`. */
   readonly activity: { readonly lostAt: number };
   readonly dataDir: string;
+  /** What devices can install from here, the newest first; `missing`: a file that is not there, or not whole. */
+  readonly releases: () => readonly {
+    readonly version: string;
+    readonly expires: string;
+    readonly missing: string | null;
+  }[];
   /** Why the shared database cannot be used; null: it can, or there is none. */
   readonly databaseAway: () => string | null;
   /** The gateway through which the shared database is reached, and why not directly; null: it is, or not at all. */
@@ -59,6 +66,8 @@ const BACKUP_MS = 26 * 3_600_000;
 /** A certificate that is still in use so long before its end was not renewed: they are after two thirds of their lifetime. */
 const SOON_MS = 14 * DAY_MS;
 const SOON_SHARE = 1 / 6;
+/** An operator has so long to have a manifest of a release renewed. */
+const RELEASE_SOON_MS = 5 * DAY_MS;
 /** With fewer, a share says nothing. */
 const MIN_RESPONSES = 10;
 const MIN_ERRORS = 3;
@@ -80,6 +89,8 @@ const PROBES = {
   upstream: upstreamProblem,
   domain_certificate: ({ store }) => certificateProblem(store, store.reservedDomains),
   gateway_silent: silentProblem,
+  update_stopped: stoppedProblem,
+  release: releaseProblem,
   event_destination: destinationProblem,
   events_lost: lostProblem,
   backup: backupProblem,
@@ -94,6 +105,7 @@ const OF_ONE_GATEWAY: readonly string[] = [
   'shared_database_detour',
   'upstream',
   'events_lost',
+  'release',
   'backup',
 ] satisfies ConditionId[];
 
@@ -295,6 +307,38 @@ function silentProblem({ live }: ConditionSources): Problem | null {
     subjects: silent.map(({ address }) => ({ key: address, name: address, site: null })),
   };
 }
+
+function stoppedProblem({ store: { database } }: ConditionSources): Problem | null {
+  const [first, ...more] = stoppedVersions(database).filter(({ isDecided }) => !isDecided);
+  if (first === undefined) return null;
+  const others = more.length > 0 ? `; so are ${listed(more.map(({ version }) => version))}` : '';
+  return {
+    message: `automatic updates of devices to version ${first.version} are stopped: ${first.reason}${others}`,
+    remedy: `look at one of the devices (journalctl -u device-agent-update); then device-agent gateway releases resume ${first.version}, or stop ${first.version} for good`,
+  };
+}
+
+function releaseProblem({ store, releases }: ConditionSources): Problem | null {
+  const offered = releases();
+  const incomplete = offered.find(({ missing }) => missing !== null);
+  if (incomplete !== undefined) {
+    const { version, missing } = incomplete;
+    return {
+      message: `devices cannot update to version ${version}: ${missing} is missing here`,
+      remedy: addAgain(version),
+    };
+  }
+  const until = Date.parse(store.now()) + RELEASE_SOON_MS;
+  const [newest] = offered;
+  if (newest === undefined || Date.parse(newest.expires) > until) return null;
+  return {
+    message: `devices do not take version ${newest.version} as the newest one after ${newest.expires}`,
+    remedy: addAgain(newest.version),
+  };
+}
+
+const addAgain = (version: string): string =>
+  `run device-agent gateway releases add --to ${version}, or add a newer one; or device-agent gateway releases remove ${version}`;
 
 function destinationProblem({ store }: ConditionSources): Problem | null {
   const failing = store.eventDeliveries.where('failing_since IS NOT NULL ORDER BY failing_since', []);

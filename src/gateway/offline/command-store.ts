@@ -16,8 +16,10 @@ import { type Store, timestamp } from '../store/store.ts';
 import { issueApiKey } from '../store/tokens.ts';
 
 export { emailTarget, notifyByEmail } from '../messages/notify-by-email.ts';
+export { resumeVersion, stoppedVersions, stopVersion } from '../store/agent-updates.ts';
 export { expectGateway, type StoreLocation } from '../store/open-gateway-store.ts';
 export type { Row, Store } from '../store/store.ts';
+export { askGatewayHere } from './gateway-here.ts';
 
 /**
  * Opens the store of a gateway that was started before, running or not, for a command that may change it.

@@ -70,7 +70,9 @@ const NAMES: Readonly<Record<string, string>> = {
   passkeys: 'passkey',
   person_links: 'person_link',
   refused_events: 'refused_event',
+  releases: 'release',
   site_names: 'site_name',
+  stopped_updates: 'update_stop',
 };
 
 /** All types of events about changes. */

@@ -12,6 +12,7 @@ import type { SharedWrites } from './shared/shared-writes.ts';
 import type { Database } from './sql/database.ts';
 import { DatabaseDamaged, type DatabaseUnwritable, isDamage } from './sql/database-problems.ts';
 import { openDatabase, openStore, type Store, storeOn } from './store.ts';
+import { holdDuringTrial } from './update-trial.ts';
 
 export interface StoreLocation {
   /** The program's data folder; the gateway's is `gateway/` below it. */
@@ -90,6 +91,7 @@ async function openOnce(
         onCopyUnusable(new CopyDamaged(file, problem, null).message);
       });
     }
+    if (shared === null) holdDuringTrial(database, folderOf(location));
     const store = storeOn(database, box);
     if (location.auditLogDays !== undefined) store.auditLog.keepFor(location.auditLogDays);
     if (shared !== null) await checkEncryptionKey(store);

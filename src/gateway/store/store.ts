@@ -7,6 +7,7 @@ import { RESOURCES, type Resources } from '../../management/operations.ts';
 import type { ReadableResource } from '../../management/resources/resource.ts';
 import type { PortMemory } from '../endpoints/tcp-port-allocator.ts';
 import { apiKeysTable, BotUsers, Credentials } from './accounts.ts';
+import { AgentUpdates } from './agent-updates.ts';
 import { AuditLog } from './audit-log.ts';
 import { BoundPolicies } from './bound-policies.ts';
 import { certificateAuthoritiesTable, TlsCertificates } from './certificates.ts';
@@ -92,6 +93,7 @@ function createTables(database: Database, box: SecretsBox) {
   return {
     ...rowTables(database),
     activityEvents: new ActivityEvents(database),
+    agentUpdates: new AgentUpdates(database),
     apiKeys: apiKeysTable(database),
     applicationSessions: new ApplicationSessions(database, applicationUsers),
     applicationUsers,

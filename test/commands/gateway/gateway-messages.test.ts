@@ -38,10 +38,10 @@ async function destination(port: number): Promise<string> {
   await database.write(() => {
     const target = {
       ...{ kind: 'email' as const, to: ['ops@example.com'], from: 'gateway@example.com', host: '127.0.0.1', port },
-      security: 'none',
-    } as const;
+      security: 'none' as const,
+    };
     const common = { id, created_at: now(), description: null, metadata: null };
-    const row = { ...common, ...eventDestinations.sealed({ ...target, to: [...target.to] }, id) };
+    const row = { ...common, ...eventDestinations.sealed(target, id) };
     eventDestinations.insert(row);
     eventDeliveries.begin(row);
   });

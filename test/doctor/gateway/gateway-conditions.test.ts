@@ -12,10 +12,10 @@ import { unless } from '../../support/requirements.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 /** What the doctor says of a gateway that runs. */
-async function reported({ httpsPort, dataDir, sessionCa }: TestGateway): Promise<string[]> {
+async function reported({ httpsPort, dataDir }: TestGateway): Promise<string[]> {
   const env = { GATEWAY_DOMAIN: 'localhost', GATEWAY_HTTPS_PORT: String(httpsPort), DATA_DIR: dataDir };
   const settings = loadGatewayServerSettings(env, temporaryFolder());
-  const results = [await conditionResults(settings, sessionCa, 6)].flat();
+  const results = [await conditionResults(settings, 6)].flat();
   return results.map(({ status, detail }) => `${status}: ${detail}`);
 }
 

@@ -225,7 +225,7 @@ it('the management API of any gateway shows everything, and what it revokes ends
     ...{ GATEWAY_ENCRYPTION_KEY: CLUSTER_KEY, GATEWAY_NODE_ADDRESS: address },
   };
   const settings = loadGatewayServerSettings({ ...env, DATA_DIR: dirname(dirname(one.caFile)) }, temporaryFolder());
-  expect(await conditionResults(settings, one.sessionCa, 6)).toMatchObject([
+  expect(await conditionResults(settings, 6)).toMatchObject([
     { detail: expect.stringContaining(`${address}: upstreams refuse connections`) },
   ]);
   const [credential] = (await ask(two, key, '/credentials')).credentials;

@@ -1,6 +1,7 @@
-import { renameSync } from 'node:fs';
+import { mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { signedManifest } from '../../../scripts/packages/release-manifest.js';
 import type { DashboardOverview } from '../../../src/gateway/api/dashboard/overview.ts';
 import { claimGatewayNames } from '../../../src/gateway/certificates/gateway-names.ts';
 import type { Condition, ConditionSources } from '../../../src/gateway/conditions/conditions.ts';
@@ -18,6 +19,7 @@ import { MessageEngine } from '../../../src/gateway/messages/message-engine.ts';
 import { LOOK_MS } from '../../../src/gateway/messages/start-messages.ts';
 import { EdgeCounters } from '../../../src/gateway/metrics/edge-counters.ts';
 import { watchProcess } from '../../../src/gateway/metrics/process-watch.ts';
+import { stopVersion } from '../../../src/gateway/store/agent-updates.ts';
 import { issueDashboardCode } from '../../../src/gateway/store/command-access.ts';
 import { noteBackup } from '../../../src/gateway/store/last-backup.ts';
 import { timestamp } from '../../../src/gateway/store/store.ts';
@@ -286,6 +288,35 @@ const TABLE: Record<ConditionId, Row> = {
       };
     },
     shownApart: (shown) => shown.gateways.filter(({ state }) => state === 'silent').length,
+  },
+  update_stopped: {
+    words: /^automatic updates of devices to version 2\.0\.0 are stopped: 2 went back$/,
+    make: async () => {
+      const { database, now } = server.store;
+      const stopped = { version: '2.0.0', reason: '2 went back', at: now(), isDecided: false };
+      await database.write(() => stopVersion(database, stopped));
+      return () => database.write(() => stopVersion(database, { ...stopped, isDecided: true }));
+    },
+  },
+  release: {
+    words: /^devices do not take version 2\.0\.0 as the newest one after 2026-01-0/,
+    make: () => {
+      const folder = join(server.folder, 'gateway/releases/2.0.0');
+      mkdirSync(folder, { recursive: true });
+      writeFileSync(join(folder, 'device-agent-2.0.0.tgz'), 'program');
+      const keys = { number: 0, keys: [] };
+      const file = {
+        kind: 'npm',
+        architecture: 'any',
+        name: 'device-agent-2.0.0.tgz',
+        size: 7,
+        sha256: 'a'.repeat(64),
+      };
+      const release = { version: '2.0.0', channel: 'stable', security: null, files: [file], keys };
+      const times = { released: '2025-12-01T00:00:00.000Z', expires: '2026-01-01T00:00:00.000Z' };
+      writeFileSync(join(folder, 'manifest.json'), signedManifest({ ...release, ...times }, []));
+      return () => rmSync(folder, { recursive: true });
+    },
   },
   event_destination: {
     words: /^events are not delivered to siem\.jsonl since 2026-11-26T20:00:00Z: connection refused$/,

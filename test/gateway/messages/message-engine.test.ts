@@ -48,7 +48,7 @@ beforeEach(async () => {
 function started(of: Store = store, isOwn: () => boolean = () => isSender): MessageEngine {
   const sources = {
     ...{ endpoints: { list: () => [], labeled: () => [] }, counters: new EdgeCounters() },
-    ...{ activity: { lostAt: Number.NEGATIVE_INFINITY }, dataDir: folder, hasDailyBackups: false },
+    ...{ activity: { lostAt: Number.NEGATIVE_INFINITY }, dataDir: folder, hasDailyBackups: false, releases: () => [] },
     ...{ databaseAway: () => null, databaseDetour: () => null, hasNoPrimary: () => false },
   };
   const live = { sessions: () => [...online].map((credentialId) => ({ credentialId }) as LiveSession) };

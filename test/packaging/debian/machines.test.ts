@@ -233,6 +233,6 @@ describe.each([
 
     await run('mkdir -p /usr/lib/systemd/system && touch /usr/lib/systemd/system/device-agent-gateway.service');
     await release('1.3.0');
-    expect(await update()).toContain('the gateway on this machine runs the same program: update both with apt');
+    expect(await update()).toContain('the package device-agent-gateway needs the same version: update both with apt');
   });
 });

@@ -116,7 +116,8 @@ describe('npm install --global in a Debian 13', { timeout: 900_000, ...unless(NO
     await release('1.2.0');
     await begin();
     await whenever(`test -d ${MODULES}/.device-agent-versions/.incoming-*/lib/node_modules`);
-    await run('kill -9 -- -$(cat /tmp/update.pid)');
+    const group = (await run('cat /tmp/update.pid')).trim();
+    expect((await machine.run('kill', '-9', '--', `-${group}`)).code).toBe(0);
     expect(await state()).toMatchObject({ running: '1.1.0', processes: '1', listed: '1.1.0' });
     expect(await isTrue('test -e /var/lib/device-agent-update/trial.json')).toBe(false);
 

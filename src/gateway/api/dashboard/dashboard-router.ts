@@ -9,9 +9,10 @@ import { staticSite } from '../../../lib/http/static-site.ts';
 import type { Log } from '../../../lib/log/log.ts';
 import { AuditFilters } from '../../../management/resources/audit-event.ts';
 import { people as peopleResource } from '../../../management/resources/person.ts';
-import { PACKAGED_PAGES } from '../../../packaged.ts';
+import { PACKAGED_PAGES, VERSION } from '../../../packaged.ts';
 import { SignInFailed } from '../../../traffic-policy/sign-in/identity-provider.ts';
 import { type Condition, shownCondition } from '../../conditions/conditions.ts';
+import type { LiveView } from '../../endpoints/live-view.ts';
 import { noteDashboardRefusal } from '../../events/activity-log.ts';
 import { actorDescriptions, eventJson } from '../../events/shown-events.ts';
 import { endSignIns } from '../../sign-in/manage-sign-ins.ts';
@@ -53,6 +54,10 @@ export interface SignInPlace {
 /** Answer to a command that asks for what is wrong. */
 export interface PresentConditions {
   conditions: readonly Omit<Condition, 'subjects'>[];
+  /** Of the program. */
+  version: string;
+  /** How many sessions agents have, here and at other gateways. */
+  sessions: number;
 }
 
 const SignIn = z.union([
@@ -85,9 +90,11 @@ export function dashboardRouter(dependencies: {
   overview: () => Promise<DashboardOverview>;
   history: ReturnType<typeof dashboardHistory>;
   conditions: () => Promise<readonly Condition[]>;
+  live: Pick<LiveView, 'sessions'>;
   log: Log;
 }): Router {
-  const { store, sessions, personSignIn, people, attempts, feed, overview, history, conditions, log } = dependencies;
+  const { store, sessions, personSignIn, people, attempts, feed, overview, history, conditions, live, log } =
+    dependencies;
   const ownPage: Handler = (req, _res, next) => {
     requireOwnPage(req);
     next();
@@ -179,7 +186,11 @@ export function dashboardRouter(dependencies: {
   router.post('/dashboard/conditions', noQuery, jsonObjectBody(BODY), async (req, res) => {
     const refusal = usedUp(readBody(Code, 'POST', req.body).code);
     if (refusal !== null) return refuseSlowly(attempts, refusal, req.ip);
-    const answer: PresentConditions = { conditions: (await conditions()).map(shownCondition) };
+    const answer: PresentConditions = {
+      conditions: (await conditions()).map(shownCondition),
+      version: VERSION,
+      sessions: live.sessions().length,
+    };
     res.set('Cache-Control', 'no-store').json(answer);
   });
   router.get('/dashboard/audit-log.jsonl', signedIn, async (req, res) => {

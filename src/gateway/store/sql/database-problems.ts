@@ -30,6 +30,14 @@ export class DatabaseUnwritable extends OperatorError {
   }
 }
 
+/** A new version of the gateway is tried: nothing was changed, as its data may have to go back. A retry will succeed. */
+export class DatabaseHeld extends DatabaseBusy {
+  constructor(file: string) {
+    super(file, null);
+    this.message = 'an update of the gateway is being tried, so nothing was changed; try again in a minute';
+  }
+}
+
 /** The files of the database are not what was written. They are left as they are. */
 export class DatabaseDamaged extends OperatorError {
   constructor(

@@ -15,7 +15,14 @@ import {
   reserveIndex,
   syncFile,
 } from './database-file.ts';
-import { DatabaseDamaged, DatabaseUnwritable, isBusy, isDamage, isUnwritable } from './database-problems.ts';
+import {
+  DatabaseDamaged,
+  type DatabaseHeld,
+  DatabaseUnwritable,
+  isBusy,
+  isDamage,
+  isUnwritable,
+} from './database-problems.ts';
 import { GroupCommit, type RowsRead, type WriteQueue } from './group-commit.ts';
 import { migrate, type OlderSchema } from './migrations.ts';
 import { bind, PreparedStatements, type SqlValue, sqlEngine } from './sql-engine.ts';
@@ -94,6 +101,8 @@ export class Database {
   readonly changes = new ChangedRows();
   #isKeptElsewhere = false;
   #onDamage: ((problem: string) => void) | null = null;
+  /** Says why changes of others have to wait; null: they need not. */
+  #held: () => DatabaseHeld | null = () => null;
   /** Of the database and its log, as they were opened. */
   #inodes = '';
 
@@ -310,11 +319,14 @@ export class Database {
    * @throws what `work` throws, after rolling its changes back; an error of the engine when the commit fails
    * @throws {DatabaseBusy} when another process locks the database for longer than 5 s
    * @throws {DatabaseUnwritable} when the disk cannot be written
+   * @throws {DatabaseHeld} when changes that somebody makes have to wait
    */
   write<T>(work: () => T, caller: Caller | null = this.#usualCaller): Promise<T> {
     if (this.#closed) return Promise.reject(new Error('the database is closed'));
     // A command would report a success that nothing keeps.
     if (this.unwritable !== null && this.older !== 'upgrade') return Promise.reject(this.unwritable);
+    const held = caller === null ? null : this.#held();
+    if (held !== null) return Promise.reject(held);
     return this.#noted(
       this.#writes.add(() => {
         this.#caller = caller;
@@ -356,6 +368,11 @@ export class Database {
     if (this.unwritable !== null || this.#writeFailure === null) return this.unwritable;
     await this.write(() => this.setFact('last_write', String(Date.now())), null).catch(() => {}); // it is remembered
     return this.#writeFailure;
+  }
+
+  /** Makes changes wait that somebody makes; those of the gateway itself go on. @param held says why; null: they need not wait */
+  hold(held: () => DatabaseHeld | null): void {
+    this.#held = held;
   }
 
   /** From now on, changes are the caller's unless a write says otherwise. */

@@ -690,6 +690,18 @@ const MIGRATIONS: readonly string[] = [
   ) STRICT, WITHOUT ROWID;
   CREATE INDEX sent_messages_by_destination ON sent_messages (destination_id, created_at);
   `,
+  `
+  -- The last update of each agent's program, by its authtoken.
+  CREATE TABLE agent_updates (
+    id TEXT PRIMARY KEY NOT NULL REFERENCES credentials ON DELETE CASCADE,
+    created_at TEXT NOT NULL,
+    version TEXT NOT NULL,
+    -- Null: nothing was heard of it yet.
+    result TEXT CHECK (result IN ('confirmed', 'returned')),
+    reason TEXT
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX agent_updates_by_version ON agent_updates (version);
+  `,
 ];
 
 /** Of a database that this program has written. */

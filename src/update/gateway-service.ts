@@ -1,0 +1,40 @@
+import type { Host } from '../service/host.ts';
+import { GATEWAY_SERVICE, serviceEnvironment, stateFolderOf } from '../service/service.ts';
+import { loadGatewayServerSettings } from '../settings/gateway-settings.ts';
+import { ServiceOnTrial } from './service-on-trial.ts';
+import type { AgentView } from './trial.ts';
+
+const ASK_MS = 10_000;
+
+/** What depends on the program alone. Conditions, names and certificates change without it. */
+const ESSENTIALS = ['node', 'settings', 'data-folder', 'database', 'ca', 'ports'];
+
+/** The gateway's service on this machine, as an update sees and restarts it. */
+export class GatewayService extends ServiceOnTrial {
+  readonly unit = `${GATEWAY_SERVICE.name}.service`;
+  protected readonly doctor = { command: ['gateway', 'doctor', '--json'], essentials: ESSENTIALS };
+
+  async look(): Promise<AgentView> {
+    const restarts = await this.restarts();
+    try {
+      // Its code is not there where only agents run.
+      const { askGatewayHere } = await import('../gateway/offline/gateway-here.ts');
+      const told = await askGatewayHere(settingsOfGateway(this.host), ASK_MS);
+      if ('conditions' in told) {
+        const { version, sessions } = told;
+        return { version, online: version !== null, tunnels: [], sessions, restarts };
+      }
+    } catch {
+      // The gateway's own log says why; here, it only counts that nobody can use it.
+    }
+    return { version: null, online: false, tunnels: [], sessions: 0, restarts };
+  }
+}
+
+/** The settings of the gateway's service. @throws {OperatorError} when they are not valid */
+export function settingsOfGateway(host: Host) {
+  return loadGatewayServerSettings(
+    serviceEnvironment(GATEWAY_SERVICE, host),
+    host.root + stateFolderOf(GATEWAY_SERVICE),
+  );
+}
