@@ -127,8 +127,11 @@ export class GatewayCopy {
 
   async keep(): Promise<void> {
     if (!existsSync(join(this.data, 'gateway.db'))) return;
-    // Without the mark, changes may have been made since.
-    if (!this.#isHeld) await this.forget();
+    if (!this.#isHeld) {
+      // Changes may have been made since. With a newer schema, they could not go back.
+      await this.forget();
+      if (await this.#isNewer()) return;
+    }
     await inFolder(this.data, HOLD, '', [], this.run);
     await this.archive.make((incoming) => inFolder(this.data, KEEP_DATABASE, incoming, [], this.run));
   }
@@ -139,9 +142,7 @@ export class GatewayCopy {
 
   async obstacle(): Promise<string | null> {
     if (this.#isHeld) return null;
-    // Its code is not there where only agents run.
-    const { hasNewerSchema } = await import('../gateway/offline/gateway-here.ts');
-    if (!hasNewerSchema(this.data)) return null;
+    if (!(await this.#isNewer())) return null;
     return 'it has changed the schema of the database, and accepted changes since, which going back would lose';
   }
 
@@ -153,6 +154,14 @@ export class GatewayCopy {
 
   async release(): Promise<void> {
     if (this.#isHeld) await inFolder(this.data, RELEASE, '', [], this.run);
+  }
+
+  async #isNewer(): Promise<boolean> {
+    // A gateway that has never run has no database.
+    if (!existsSync(join(this.data, 'gateway.db'))) return false;
+    // Its code is not there where only agents run.
+    const { hasNewerSchema } = await import('../gateway/offline/gateway-here.ts');
+    return hasNewerSchema(this.data);
   }
 
   get #isHeld(): boolean {

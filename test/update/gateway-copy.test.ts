@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { chownSync, existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { chownSync, existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { Database } from '../../src/gateway/store/sql/database.ts';
@@ -75,6 +75,23 @@ describe("the copy of a gateway's database", unless(NO_ROOT), () => {
     expect(await copy.obstacle()).toMatch(/^it has changed the schema of the database, and accepted changes/);
     await copy.restore();
     expect(existsSync(join(folder, 'gateway.db.newer'))).toBe(false);
+  });
+
+  it('is not made of a newer schema, which the version before could not read', async () => {
+    const { folder, copy, archive } = await gatewayFolder();
+    await copy.keep();
+    await copy.release();
+    becomeNewer(folder);
+    await copy.keep();
+    expect([existsSync(archive), existsSync(join(folder, 'update-trial'))]).toEqual([false, false]);
+    expect(await copy.obstacle()).toMatch(/^it has changed the schema/);
+  });
+
+  it('is no obstacle where the gateway has never run', async () => {
+    const { folder, copy } = await gatewayFolder();
+    rmSync(join(folder, 'gateway.db'));
+    await copy.keep();
+    expect(await copy.obstacle()).toBe(null);
   });
 
   it('is made again when the version before ran meanwhile and accepted changes', async () => {
