@@ -34,8 +34,8 @@ const FLAPS = 3;
 const GATHER_MS = MINUTE_MS;
 /** Messages to one destination within an hour; the last one is a summary. */
 export const MESSAGES_AN_HOUR = 20;
-/** Rows that one transaction writes. */
-const BATCH = 500;
+/** Rows that one transaction writes: other work waits meanwhile. */
+const BATCH = 100;
 const LINK_MS = 7 * 24 * HOUR_MS;
 const MAX_TEXT = 500;
 
