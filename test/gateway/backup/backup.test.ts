@@ -85,12 +85,16 @@ async function startFilled(): Promise<{ gateway: Gateway; apiKey: string }> {
   return { gateway, apiKey: token };
 }
 
+/** The history is no part of a backup, and goes on. */
+const isKept = ({ path }: { readonly path: string }): boolean => !path.endsWith('/history');
+
 /** What each operation of the API that only reads answers, for each resource. */
 async function answersOf(gateway: Gateway, apiKey: string): Promise<Record<string, unknown>> {
   const client = new GatewayClient(gateway, '127.0.0.1', apiKey);
   const paths = allOperations()
     .map(({ operation }) => operation)
     .filter(({ method }) => method === 'GET')
+    .filter(isKept)
     .map(({ path }) => path);
   const answers: Record<string, unknown> = {};
   const ask = async (path: string) => {
@@ -106,7 +110,7 @@ async function answersOf(gateway: Gateway, apiKey: string): Promise<Record<strin
   );
   for (const { operation } of allOperations().filter((each) => each.operation.method === 'GET')) {
     const { path, idPrefix } = operation;
-    if (!/\{id\}/.test(path) || path.includes('{type}')) continue;
+    if (!/\{id\}/.test(path) || path.includes('{type}') || !isKept(operation)) continue;
     for (const id of ids) if (id.startsWith(idPrefix)) await ask(path.replace('{id}', id));
   }
   return answers;
