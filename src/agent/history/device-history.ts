@@ -11,6 +11,8 @@ const MINUTE_MS = 60_000;
 /** Seconds of a slot. The file gets a line for each, and no more than this: SD cards wear out. */
 export const SLOT_SECONDS = 600;
 const KEPT_SLOTS = 144;
+/** An agent that stops earlier writes nothing. */
+const MIN_SECONDS = 60;
 /** What the file gets in the time that is kept, in bytes; beyond it, slots are in memory only. */
 const MAX_WRITTEN = 200_000;
 const MODE = 0o600;
@@ -86,11 +88,11 @@ export class DeviceHistory {
     this.#next();
   }
 
-  /** Writes what it has. */
+  /** Writes what it has, unless that is nearly nothing: a start that fails changes nothing. */
   async stop(): Promise<void> {
     this.#cancel?.();
     this.#look();
-    await this.#end();
+    if (this.#current.ran >= MIN_SECONDS) this.#end();
     await this.#writing;
   }
 
@@ -105,7 +107,7 @@ export class DeviceHistory {
     this.#cancel = this.context.clock.after(MINUTE_MS, () => {
       this.#look();
       const at = slotAt(this.#seconds);
-      if (at !== this.#current.at) void this.#end();
+      if (at !== this.#current.at) this.#end();
       this.#next();
     });
   }
@@ -136,15 +138,15 @@ export class DeviceHistory {
     this.#before = counted;
   }
 
-  async #end(): Promise<void> {
+  #end(): void {
     const ended = this.#current;
     this.#current = emptySlot(this.#seconds);
     this.#slots = [...this.#slots.slice(1 - KEPT_SLOTS), ended];
-    Object.assign(ended, await machineState(this.own.dataDir));
-    const text = `${JSON.stringify(ended)}\n`;
-    const written = this.#slots.reduce((sum, slot) => sum + JSON.stringify(slot).length + 1, 0);
-    if (written > MAX_WRITTEN) return;
-    this.#write(() => appendFile(this.own.file, text, { mode: MODE }));
+    this.#write(async () => {
+      Object.assign(ended, await machineState(this.own.dataDir));
+      const written = this.#slots.reduce((sum, slot) => sum + JSON.stringify(slot).length + 1, 0);
+      if (written <= MAX_WRITTEN) await appendFile(this.own.file, `${JSON.stringify(ended)}\n`, { mode: MODE });
+    });
   }
 
   #write(write: () => Promise<void>): void {
