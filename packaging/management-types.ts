@@ -27,7 +27,7 @@ function familyTypes(schemas: NamedSchemas): string {
     const filter = list?.filters ? `, keyof ${schemas.use(list.filters, 'input')}` : '';
     const isWhole = create && update && remove;
     const base = isWhole
-      ? `Collection<${body(create)}, ${body(update)}, ${answer}>`
+      ? `Collection<${body(create)}, ${body(update)}, ${answer}${filter}>`
       : `${remove ? 'Deletable' : 'Readable'}Collection<${answer}${filter}>`;
     const inherited = ['get', 'list', ...(remove ? ['delete'] : []), ...(isWhole ? ['create', 'update'] : [])];
     const methods = Object.entries(operations)
@@ -73,7 +73,7 @@ function textOf({ operations: { get } }: OperationFamily): string {
 
 /** The method for an operation; for a list, also the one that iterates. */
 function methodTypes(schemas: NamedSchemas, name: string, operation: Operation): string[] {
-  const { path, summary, body, answer, listKey, takes, returns } = operation;
+  const { path, summary, body, answer, listKey, takes, returns, query } = operation;
   const ids = ['id', 'type'].filter((id) => path.includes(`{${id}}`)).map((id) => `${id}: string`);
   const text = comment(`${summary}.`, '  ');
   const answered =
@@ -91,7 +91,9 @@ function methodTypes(schemas: NamedSchemas, name: string, operation: Operation):
     body === null || takes === null
       ? []
       : [takes ? `${takes}: string` : `body${isRequired ? '' : '?'}: ${schemas.use(body, 'input')}`];
-  return [`${text}  ${name}(${[...ids, ...sent, 'options?: CallOptions'].join(', ')}): Promise<${answered}>;\n`];
+  const asked = query ? [`query?: ${schemas.use(query, 'input')}`] : [];
+  const args = [...ids, ...sent, ...asked, 'options?: CallOptions'].join(', ');
+  return [`${text}  ${name}(${args}): Promise<${answered}>;\n`];
 }
 
 const modules = readdirSync(join(import.meta.dirname, 'resources')).filter((name) => name.endsWith('.js'));

@@ -63,13 +63,14 @@ export interface ReadableCollection<Answer, Filter extends string = never> {
 }
 
 /** Resources of one kind that can be read and deleted. */
-export interface DeletableCollection<Answer> extends ReadableCollection<Answer> {
+export interface DeletableCollection<Answer, Filter extends string = never> extends ReadableCollection<Answer, Filter> {
   /** @throws {ManagementError} `isNotFound` when it does not exist; `hasCode()` tells why it cannot be deleted */
   delete(id: string, options?: CallOptions): Promise<void>;
 }
 
 /** Resources of one kind. */
-export interface Collection<Create, Update, Answer> extends DeletableCollection<Answer> {
+export interface Collection<Create, Update, Answer, Filter extends string = never>
+  extends DeletableCollection<Answer, Filter> {
   /**
    * Creates a resource. Not retried when a failure leaves the outcome unknown: check the list then.
    *

@@ -22,13 +22,13 @@ type Has<Name extends string> = Readonly<Record<Name, Operation>>;
 type Kind<O> =
   O extends Has<'create' | 'update' | 'delete' | 'get' | 'list'>
     ? [
-        Collection<BodyOf<O['create']>, BodyOf<O['update']>, AnswerOf<O['get']>>,
+        Collection<BodyOf<O['create']>, BodyOf<O['update']>, AnswerOf<O['get']>, FilterOf<O['list']>>,
         'create' | 'update' | 'delete' | 'get' | 'list',
       ]
     : O extends Has<'replace' | 'get' | 'delete'>
       ? [EdgeModule<BodyOf<O['replace']>, AnswerOf<O['get']>>, 'replace' | 'get' | 'delete']
       : O extends Has<'delete' | 'get' | 'list'>
-        ? [DeletableCollection<AnswerOf<O['get']>>, 'delete' | 'get' | 'list']
+        ? [DeletableCollection<AnswerOf<O['get']>, FilterOf<O['list']>>, 'delete' | 'get' | 'list']
         : O extends Has<'get' | 'list'>
           ? [ReadableCollection<AnswerOf<O['get']>, FilterOf<O['list']>>, 'get' | 'list']
           : [unknown, never];
