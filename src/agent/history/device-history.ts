@@ -114,8 +114,9 @@ export class DeviceHistory {
 
   #look(): void {
     const now = this.context.clock.now();
-    const seconds = Math.round((now - this.#lookedAt) / 1000);
-    this.#lookedAt = now;
+    // The rest of a second counts with the next look: pages may look more often.
+    const seconds = Math.floor((now - this.#lookedAt) / 1000);
+    this.#lookedAt += seconds * 1000;
     const slot = this.#current;
     const isOnline = this.own.isOnline();
     slot.ran += seconds;

@@ -109,7 +109,7 @@ function addInitCommand(gateway: Command): void {
       (text: string, before: string[] = []) => [...before, parsedOption(VARIABLES.GATEWAY_HOST, text)],
     )
     .option('--from <user@host>', 'Another host that tries the public ports, asked over SSH')
-    .option('--notify <address>', 'Email address that is told what goes wrong, by the usual rules')
+    .option('--notify <address>', 'Email address that is notified of problems, by the usual rules')
     .option('--smtp <url>', 'With --notify: your SMTP server, such as smtps://user@mail.example.com')
     .option('--smtp-from <address>', 'Sender of the messages (default: the user of the SMTP server, or the recipient)')
     .option('--smtp-password-file <file>', 'File with the password for the SMTP server')

@@ -14,7 +14,7 @@ export interface InitResult {
   service: readonly string[] | null;
   /** `exists`: an earlier one; null: the service was not started, so that there is no database yet. */
   apiKey: { id: string; token: string } | 'exists' | null;
-  /** Id of the destination that is told what goes wrong; `exists`: there were rules; `not started`: no database; null: nobody. */
+  /** Id of the destination that is notified of problems; `exists`: there were rules; `not started`: no database; null: nobody. */
   notified: string | null;
   findings: readonly Finding[];
   /** Public addresses from the command line; null: those of this machine. */

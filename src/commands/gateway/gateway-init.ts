@@ -39,7 +39,7 @@ export interface InitOptions {
   nodeAddress?: string;
   address?: string[];
   from?: string;
-  /** The email address that is told what goes wrong. */
+  /** The email address that is notified of problems. */
   notify?: string;
   smtp?: string;
   smtpFrom?: string;
@@ -91,7 +91,7 @@ export async function initGateway(options: InitOptions): Promise<void> {
   process.exit(0);
 }
 
-/** @returns null: nobody is to be told @throws {OperatorError} exit code 2 when that is not valid, or incomplete */
+/** @returns null: no notifications are wanted @throws {OperatorError} exit code 2 when that is not valid, or incomplete */
 async function mailOf({ notify: to, smtp, smtpFrom: from, smtpPasswordFile: file }: InitOptions) {
   if (to === undefined) {
     if (smtp !== undefined) throw new OperatorError('--smtp: needs --notify, the address that gets the messages', 2);

@@ -31,9 +31,7 @@ function addDestinationCommands(gateway: Command, settings: Settings): void {
 }
 
 function addRuleCommands(gateway: Command, settings: Settings): void {
-  const rules = gateway
-    .command('rules')
-    .description('Decide who is told when something goes wrong, while the gateway runs');
+  const rules = gateway.command('rules').description('Decide who is notified of problems, while the gateway runs');
   rules
     .command('list', { isDefault: true })
     .description('List the rules (the default command)')

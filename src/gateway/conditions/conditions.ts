@@ -114,10 +114,10 @@ export function isOfOneGateway(id: string): boolean {
   return OF_ONE_GATEWAY.includes(id);
 }
 
-/** Subjects that another gateway hears of. */
+/** Subjects that another gateway receives. */
 const MAX_REPORTED = 100;
 
-/** What another gateway is told: no more than it needs. */
+/** What another gateway receives: no more than it needs. */
 export function reportedConditions(present: readonly Condition[]): ReportedCondition[] {
   return present.map(({ subjects, ...condition }) => ({
     ...condition,

@@ -143,7 +143,7 @@ export interface ReportedCondition {
   /** A sentence without its full stop, as messages of errors are. */
   readonly message: string;
   readonly remedy: string;
-  /** What it concerns; left out: the gateway. Other gateways hear of the first only. */
+  /** What it concerns; left out: the gateway. Other gateways receive the first only. */
   readonly subjects?: readonly ConditionSubject[];
 }
 

@@ -402,7 +402,7 @@ export class HistoryFile {
   /** Resolves when all is written and closed. */
   async close(): Promise<void> {
     if (this.#isClosed) return;
-    await this.#work.catch(() => {}); // whoever began it was told
+    await this.#work.catch(() => {}); // its caller has the error
     this.#isClosed = true;
     this.#reads.clear();
     this.#changes.clear();
@@ -422,7 +422,7 @@ export class HistoryFile {
         throw error;
       }
     });
-    this.#work = done.catch(() => {}); // whoever began it is told
+    this.#work = done.catch(() => {}); // its caller has the error
     return done;
   }
 

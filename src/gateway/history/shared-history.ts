@@ -12,7 +12,7 @@ import { type HistoryPart, type HistoryRange, levelOf, type SubjectName } from '
 import { Values } from './history-values.ts';
 
 /**
- * Outside the order of commits, and of no gateway's copy: nobody waits for it, and whoever is late has it in its own file. A row
+ * Outside the order of commits, and of no gateway's copy: no commit waits for it, and a gateway that is late has it in its own file. A row
  * by the hour or the day has all numbers of one gateway.
  */
 const SCHEMA = `
@@ -55,7 +55,7 @@ export class SharedHistory {
     for (const part of parts(runs)) await this.#putRuns(part);
     await this.ask(
       'INSERT INTO device_agent.history_nodes VALUES ($1, $2) ON CONFLICT (node) DO UPDATE SET written = excluded.written',
-      [this.node, file.written],
+      [this.node, until.runs],
     );
     if (days.length > 0) await this.#forget(until.days);
     await file.passedOn(until);

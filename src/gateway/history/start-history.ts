@@ -49,7 +49,7 @@ export async function startHistory(
   }
 }
 
-/** What another gateway is told of the history here. @param details its question, as JSON */
+/** The answer to another gateway that asks for the history here. @param details its question, as JSON */
 export async function historyAnswer(history: TrafficHistory | null, details: string): Promise<string> {
   if (history === null) return partsText([], 0);
   return partsText(await history.here(JSON.parse(details) as HistoryQuestion), history.begun);

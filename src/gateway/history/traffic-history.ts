@@ -22,7 +22,7 @@ import {
 import { Values } from './history-values.ts';
 
 const MINUTE_MS = 60_000;
-/** A shorter break is one minute's reconnect, and no break: whoever flaps would fill the disk. */
+/** A shorter break is one minute's reconnect, and no break: an agent that flaps would fill the disk. */
 const BREAK_SECONDS = 60;
 /** New names of an authtoken: those of a fleet at once, then a hundred an hour. Further ones have no history. */
 const NEW_NAMES = { burst: 1_000, perMs: 100 / 3_600_000 };
@@ -240,7 +240,7 @@ export class TrafficHistory {
   #next(): void {
     this.#cancel = this.context.clock.after(MINUTE_MS - (this.#time() % MINUTE_MS), () => {
       this.#count();
-      void this.#write();
+      void this.#write().then(() => this.own.elsewhere?.take(this.own.file));
       this.#next();
     });
   }
@@ -309,19 +309,17 @@ export class TrafficHistory {
     const [rows, runs] = [this.#rows, this.#runs];
     [this.#rows, this.#runs] = [[], []];
     const { file } = this.own;
-    this.#writing = this.#writing.then(() =>
-      this.#attempt(
-        async () => {
-          await file.write(rows, runs, this.#now());
-          await file.sumUp(Math.floor(this.#time() / MINUTE_MS));
-        },
+    this.#writing = this.#writing.then(async () => {
+      await this.#attempt(
+        () => file.write(rows, runs, this.#now()),
         () => {
           this.#rows.unshift(...rows);
           this.#runs.unshift(...runs);
         },
-      ),
-    );
-    void this.#writing.then(() => this.own.elsewhere?.take(file));
+      );
+      // Apart: what is written must not be written again because this fails.
+      await this.#attempt(() => file.sumUp(Math.floor(this.#time() / MINUTE_MS)));
+    });
     return this.#writing;
   }
 

@@ -57,14 +57,14 @@ interface Watched {
   awaySince: string | null;
 }
 
-/** What a destination is to be told of a condition. */
+/** A notification of a condition that is due for a destination. */
 interface Due {
   readonly row: ConditionRow;
   readonly rule: MessageRule;
   readonly kind: ToldOf['kind'] | 'missed';
 }
 
-/** What a destination is to be told now, and what else there is. */
+/** What is due for a destination now, and what else there is. */
 interface Situation {
   readonly due: readonly Due[];
   /** All conditions about which something may have to be sent. */
@@ -98,7 +98,7 @@ type Withholding = { readonly row: ConditionRow; readonly rule: MessageRule; rea
  */
 export class MessageEngine {
   readonly #watched = new Map<string, Watched>();
-  /** When a destination was to be told first, in milliseconds of the clock. */
+  /** When a notification was due first, in milliseconds of the clock. */
   readonly #dueSince = new Map<string, number>();
   readonly #failures = new Repeats();
   readonly #links: MessageLinks;
@@ -270,7 +270,7 @@ export class MessageEngine {
     await this.#settle(rows.filter(({ id, ended_at }) => ended_at !== null && !waiting.has(id)));
   }
 
-  /** What a destination is to be told of a condition now; null: nothing any more; `later`: nothing yet. */
+  /** What is due for a destination about a condition now; null: nothing any more; `later`: nothing yet. */
   #dueOf(
     row: ConditionRow,
     destination: string,

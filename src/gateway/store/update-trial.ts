@@ -6,7 +6,7 @@ import { DatabaseHeld } from './sql/database-problems.ts';
 /** In the gateway's folder while a new version of it is tried, whose database would go back with the version before. */
 export const TRIAL_MARK = 'update-trial';
 
-/** Longer than a trial takes. Whoever tries the version then no longer puts the database back. */
+/** Longer than a trial takes. An updater that comes back later no longer restores the database. */
 const MAX_TRIAL_MS = 15 * 60_000;
 
 /**

@@ -127,7 +127,7 @@ export const MessageRule = z
     quiet_critical: z.boolean().describe(QUIET_CRITICAL),
     remind_minutes: z.int().describe(REMIND),
   })
-  .describe('Who is told of which conditions, and when.');
+  .describe('Who is notified of which conditions, and when.');
 export type MessageRule = z.output<typeof MessageRule>;
 
 export const messageRules = defineResource({

@@ -62,6 +62,17 @@ it('counts a day in slots of ten minutes, also offline, and has it after a resta
   expect(later.points[0]?.available_disk_bytes).toBeGreaterThan(0);
 });
 
+it('loses no time while somebody looks several times a second', async () => {
+  const { history, clock } = device();
+  await history.start();
+  onTestFinished(() => history.stop());
+  for (let look = 0; look < 100; look++) {
+    await clock.advance(400);
+    expect(history.slots.length).toBeGreaterThan(0);
+  }
+  expect(history.slots.at(-1)?.ran).toBe(40);
+});
+
 it('shows nothing of the time before a tunnel was created', async () => {
   const { history, clock } = device();
   await history.start();

@@ -1,9 +1,18 @@
 import { createServer } from 'node:http';
-import { expect, it, onTestFinished } from 'vitest';
+import { join } from 'node:path';
+import { expect, it, onTestFinished, vi } from 'vitest';
+import { EndpointRegistry } from '../../../src/gateway/endpoints/endpoint-registry.ts';
+import type { OnlineEndpoint } from '../../../src/gateway/endpoints/online-endpoint.ts';
+import { EndpointTraffic } from '../../../src/gateway/endpoints/traffic-counts.ts';
+import { HistoryFile } from '../../../src/gateway/history/history-file.ts';
+import { TrafficHistory } from '../../../src/gateway/history/traffic-history.ts';
+import type { Store } from '../../../src/gateway/store/store.ts';
 import type { HistoryPoint } from '../../../src/management/resources/history.ts';
 import { freePorts } from '../../support/free-ports.ts';
 import { agentSession, getPublic, managementClientOf, startTestGateway } from '../../support/gateway.ts';
 import { listening } from '../../support/loopback.ts';
+import { silentLog } from '../../support/silent-log.ts';
+import { SteeredClock } from '../../support/steered-clock.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
 import { until } from '../../support/until.ts';
 
@@ -77,4 +86,36 @@ it('counts how requests end, and is there after the gateway has ended and starte
   expect(all).toMatchObject({ ...expected, requests: 7, failed: 1 });
   expect(all.sent_bytes).toBeGreaterThan(50);
   expect(all.known_seconds).toBeGreaterThanOrEqual(sum(later.points).online_seconds ?? 0);
+});
+
+it('counts once what is written when summing up fails afterwards', async () => {
+  const clock = new SteeredClock();
+  const file = HistoryFile.open(join(temporaryFolder(), 'history.db'), 395, silentLog);
+  vi.spyOn(file, 'sumUp').mockRejectedValueOnce(new Error('disk full'));
+  const devices = { byCredential: () => null };
+  const begun = clock.now();
+  const history = new TrafficHistory(
+    { store: { devices } as unknown as Store, clock, log: silentLog },
+    {
+      ...{ file, node: '', time: () => Date.UTC(2026, 0, 1) + clock.now() - begun },
+    },
+  );
+  await history.start();
+  const endpoints = new EndpointRegistry();
+  history.follow(endpoints, { sessions: [], on: () => {} });
+  const traffic = new EndpointTraffic();
+  const url = `https://${HOST}`;
+  endpoints.emit('added', { url, traffic, owner: { credential: { id: 'cr_1' } } } as unknown as OnlineEndpoint);
+  traffic.countRequest();
+  traffic.countResponse(200, 1);
+  const at = Date.UTC(2026, 0, 1) / 60_000;
+  const requests = async () => {
+    const { steps } = await history.read({ kind: 'endpoint', key: url }, { from: at, to: at + 60, step: 60 });
+    return steps[0]?.values.requests;
+  };
+  await clock.advance(61_000);
+  expect(await requests()).toBe(1);
+  await clock.advance(61_000);
+  expect(await requests()).toBe(1);
+  await history.stop();
 });

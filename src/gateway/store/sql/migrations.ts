@@ -637,7 +637,7 @@ const MIGRATIONS: readonly string[] = [
   ALTER TABLE activity_events ADD COLUMN only_for TEXT;
   `,
   `
-  -- Who is told of which conditions.
+  -- Who is notified of which conditions.
   CREATE TABLE message_rules (
     id TEXT PRIMARY KEY NOT NULL,
     created_at TEXT NOT NULL,
