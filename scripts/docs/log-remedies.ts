@@ -122,8 +122,9 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'data folder is read-only or full: tunnels cannot be created or deleted': 'free space, or check the disk',
   'disk is read-only or full: copy of the shared database kept in memory': 'follow `reason`, then restart',
   'disk is read-only or full: existing accounts keep working, changes are rejected': 'follow `reason`, then restart',
-  'encryption key does not match the private keys in the database': 'restore the key that belongs to the database',
-  'encryption key does not match the secrets in the database': 'restore the key, or set the secrets again',
+  'encryption key does not match what is encrypted in the database':
+    'restore the key that belongs to the database; if it is lost for good, see [Lost encryption key](operations.md#lost-encryption-key)',
+  'encryption key not recorded in the database': 'see `err`; the next start tries again',
   'endpoint refused': 'correct the authtoken’s ACL or the domain, as `code` says',
   'failed write could not be undone': 'check the disk',
   'enrolment unreadable; this device keeps its settings':

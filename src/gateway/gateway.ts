@@ -84,9 +84,10 @@ import { createSignIn } from './sign-in/create-sign-in.ts';
 import { PeopleProvider } from './sign-in/people-provider.ts';
 import { recordSignIns, signOut } from './sign-in/recorded-sign-ins.ts';
 import { noteBackup } from './store/last-backup.ts';
-import { checkCompanionFiles, openForChanges } from './store/open-gateway-store.ts';
+import { checkAuthority, openForChanges } from './store/open-gateway-store.ts';
 import { keepSmall } from './store/sql/free-space.ts';
 import type { Store } from './store/store.ts';
+import { checkStoredSecrets } from './store/stored-secrets.ts';
 import type { TlsEdgeRow } from './store/tls-edges.ts';
 import { issueEmbeddedAuthtoken } from './store/tokens.ts';
 import { edgeEndpoints } from './tls-edges/prepared-edge.ts';
@@ -155,7 +156,8 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   else if (reason !== undefined)
     log.warn({ reason }, 'disk is read-only or full: existing accounts keep working, changes are rejected');
   const ca = localCa ?? (await openSharedCa(folder, store, log));
-  await checkCompanionFiles(store, ca, log);
+  await checkAuthority(store, ca, log);
+  const unreadable = await checkStoredSecrets(store, log);
 
   // The other gateways: before the settings, as one that starts alone decides about those that have to be equal. Losses of the
   // shared database may be reported from `serve` on, with what destinations of events have got.
@@ -386,6 +388,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
       databaseDetour: () => shared?.detour ?? null,
       hasNoPrimary: () => cluster?.primary.isVacant === true,
       hasDailyBackups: (options.backups ?? null) !== null,
+      undecryptable: unreadable,
       releases: () => offeredReleases(dataDir),
     });
   };
@@ -397,7 +400,8 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   relays?.on('asked', (question, answer, details) => {
     const report = async (): Promise<GatewayReport> => {
       const counted = countedBy(counters.totals, [...here.endpoints(), ...cloudEndpoints.views()]);
-      return { ...counted, ...(await conditionsSoon(reported())) };
+      const { current, others } = store.box.keyIds;
+      return { ...counted, encryptionKeys: [current, ...others], ...(await conditionsSoon(reported())) };
     };
     if (question === 'history')
       answer(

@@ -29,6 +29,13 @@ export const CONDITIONS = {
     remedy: 'Make the changes again that it lacks; the dashboard says how many.',
     minutes: 1,
   },
+  encryption_key: {
+    severity: 'critical',
+    title: 'The encryption key does not decrypt what is in the database',
+    remedy:
+      'Restore the key that belongs to the database; docs/operations.md describes what to do if it is lost for good.',
+    minutes: 5,
+  },
   no_primary: {
     severity: 'critical',
     title: 'No gateway is the primary node',

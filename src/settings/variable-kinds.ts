@@ -65,11 +65,17 @@ function parseDatabaseUrl(value: string): string {
 const KEY_BYTES = 32;
 
 export const encryptionKey = (meaning: string, extras: Extras): Variable<string> => ({
-  ...secret(meaning, `${KEY_BYTES} random bytes in base64: openssl rand -base64 ${KEY_BYTES}`, extras),
+  ...secret(
+    meaning,
+    `${KEY_BYTES} random bytes in base64 (openssl rand -base64 ${KEY_BYTES}), or two of these separated by a comma while the key is changed`,
+    extras,
+  ),
   parse: (value) => {
-    const { length } = Buffer.from(value.trim(), 'base64');
-    if (length !== KEY_BYTES) throw new Error(`contains ${length} bytes`);
-    return value.trim();
+    const keys = value.split(',').map((key) => key.trim());
+    const wrong = keys.map((key) => Buffer.from(key, 'base64').length).find((length) => length !== KEY_BYTES);
+    if (wrong !== undefined) throw new Error(`contains ${wrong} bytes`);
+    if (keys.length > 2) throw new Error(`contains ${keys.length} keys`);
+    return keys.join(',');
   },
 });
 

@@ -227,7 +227,7 @@ describe('settings', () => {
 
   it('invalid encryption keys and zero limits are rejected', () => {
     const { message } = problemOf({ GATEWAY_ENCRYPTION_KEY: 'c2hvcnQ=' });
-    expect(message).toMatch(/GATEWAY_ENCRYPTION_KEY=\(not shown\): contains 5 bytes; .*openssl rand -base64 32$/);
+    expect(message).toMatch(/GATEWAY_ENCRYPTION_KEY=\(not shown\): contains 5 bytes; .*openssl rand -base64 32\)/);
     for (const name of ['GATEWAY_API_BODY_LIMIT', 'GATEWAY_API_TIMEOUT']) {
       expect(problemOf({ [name]: '0' }, loadGateway).message).toMatch(/="0": not a number in this range.*from 1 to/);
     }

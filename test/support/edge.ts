@@ -137,7 +137,7 @@ export const withoutParts = () => ({
 
 function relaysOf(self: string, ca: string, owner: () => NodePlace | undefined): Relays {
   return new Relays({
-    tickets: new RelayTickets('key', self, Date.now),
+    tickets: new RelayTickets(() => ['key'], self, Date.now),
     commonName: 'api.localhost',
     nodes: { ...othersWith(owner), primary: owner() },
     authority: ca,

@@ -6,7 +6,7 @@ import { backUp, ownKey, ReadBackup, requireLongPassphrase } from '../../gateway
 import { OperatorError } from '../../lib/errors.ts';
 import { isDataFolderHeld, openDataFolder } from '../../lib/files/data-folder.ts';
 import { explainUnreadable } from '../../lib/files/durable-write.ts';
-import { parseKey } from '../../lib/secrets-box.ts';
+import { parseKey, parseKeys } from '../../lib/secrets-box.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { jsonText, note, print, prompt, table } from '../output.ts';
 import { becomeGatewayOwner } from '../settings-place.ts';
@@ -98,9 +98,9 @@ async function keyOf(
   { keyFile, passphraseFile }: RestoreOptions,
 ): Promise<Buffer> {
   const { encryptionKey } = settings;
-  const set = encryptionKey === null ? null : parseKey(encryptionKey, 'GATEWAY_ENCRYPTION_KEY');
-  if (set !== null) {
-    if (backup.isOfKey(set)) return set;
+  if (encryptionKey !== null) {
+    const set = parseKeys(encryptionKey, 'GATEWAY_ENCRYPTION_KEY').find((key) => backup.isOfKey(key));
+    if (set) return set;
     throw new OperatorError(
       `GATEWAY_ENCRYPTION_KEY is not the key of ${backup.file}: set that one, or remove the setting and use --key-file`,
       2,

@@ -63,6 +63,7 @@ export function addGatewayCommand(program: Command, { run, settings }: GatewayCo
     );
   addSharedDatabaseCommands(gateway, settings);
   addApiKeyCommand(gateway, settings);
+  addKeysCommand(gateway, settings);
   addSignInsCommand(gateway, settings);
   addHistoryCommand(gateway, settings);
   addShareCommands(gateway, settings);
@@ -213,6 +214,26 @@ function addApiKeyCommand(gateway: Command, settings: () => GatewayServerSetting
       const { revokeApiKey } = await load();
       await withStore(settings(), (store) => revokeApiKey(store, id));
     });
+}
+
+function addKeysCommand(gateway: Command, settings: () => GatewayServerSettings): void {
+  const load = () => import('./gateway-keys.ts');
+  const keys = gateway.command('keys').description('Show and change the encryption key of the secrets in the database');
+  keys
+    .command('list', { isDefault: true })
+    .description('List the keys that the gateway knows, without their values (the default command)')
+    .option('--json', 'Print JSON')
+    .action(async (options: { json?: boolean }) => (await load()).listKeys(settings(), options));
+  keys
+    .command('rotate')
+    .description('Encrypt everything with a new key, while the gateway runs or not; repeatable when interrupted')
+    .option('--json', 'Print the result as JSON')
+    .action(async (options: { json?: boolean }) => (await load()).rotateKeys(settings(), options));
+  keys
+    .command('replace-lost')
+    .description('Go on without a key that is lost for good, while the gateway is stopped')
+    .option('--json', 'Print the result as JSON')
+    .action(async (options: { json?: boolean }) => (await load()).replaceLost(settings(), options));
 }
 
 function addLogCommand(gateway: Command, settings: () => GatewayServerSettings): void {

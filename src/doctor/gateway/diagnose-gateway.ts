@@ -10,7 +10,7 @@ import { doubtsOf, settingsProblems } from '../diagnose.ts';
 import { type Check, check, type Finding, NotKnown, ok, type Result, runChecks } from '../finding.ts';
 import { nodeVersionCheck, serviceCheck } from '../platform.ts';
 import { conditionResults } from './gateway-conditions.ts';
-import { certificateResults, companionResults, databaseResults, eventResults } from './gateway-data.ts';
+import { certificateResults, companionResults, databaseResults, eventResults, keyResults } from './gateway-data.ts';
 import {
   type AskHost,
   addressResults,
@@ -72,6 +72,9 @@ async function checksFor(
     ...(settings.databaseUrl === null
       ? []
       : [check('shared-database', 'Shared database', () => sharedDatabaseResults(settings))]),
+    ...(settings.databaseUrl === null
+      ? [check('encryption-key', 'Encryption key', async () => keyResults(settings))]
+      : []),
     check('ca', 'CA', () => companionResults(settings, now())),
     clockCheck({
       now,

@@ -8,8 +8,11 @@ import {
   readStore,
   type Store,
   type StoreLocation,
+  undecryptable,
+  undecryptableCounts,
 } from '../../gateway/offline/command-store.ts';
 import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
+import { ownCommand } from '../../lib/process/own-command.ts';
 import { failed, NotKnown, ok, type Result, skipped, summarize } from '../finding.ts';
 
 const DAY_MS = 86_400_000;
@@ -50,6 +53,24 @@ export async function companionResults(location: StoreLocation, now: number): Pr
   } catch (error) {
     return [failed(`the CA is damaged: ${messageOf(error)}`, RESTORE)];
   }
+}
+
+/** Judges whether the encryption key decrypts what is in the database. */
+export function keyResults(location: StoreLocation): Result | Result[] {
+  return readGateway(location, (store) => {
+    const found = undecryptable(store);
+    if (found === null) return ok('it is the one of the database');
+    const counts = undecryptableCounts(found);
+    if (!found.isForeignKey)
+      return failed(
+        `it does not decrypt ${counts}`,
+        `upload or set these again: ${ownCommand('gateway keys')} names them`,
+      );
+    return failed(
+      `it is not the one that the database was used with${counts === '' ? '' : `, and does not decrypt ${counts}`}`,
+      `restore that key; if it is lost for good, stop the gateway and run ${ownCommand('gateway keys replace-lost')}`,
+    );
+  });
 }
 
 const RESTORE = 'restore ca.pem and ca-key.pem from a backup: without them, no device trusts this gateway';

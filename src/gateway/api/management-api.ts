@@ -6,6 +6,7 @@ import { answerErrors } from '../../lib/http/api-middleware.ts';
 import { answerUnconditionally, endJsonWithNewline } from '../../lib/http/express-app.ts';
 import { OneTimeCodes } from '../../lib/http/one-time-code.ts';
 import type { Log } from '../../lib/log/log.ts';
+import { SealRefused } from '../../lib/secrets-box.ts';
 import { managementOpenApi } from '../../management/management-openapi.ts';
 import type { Condition } from '../conditions/conditions.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
@@ -165,6 +166,8 @@ function errorHandlers(log: Log): ErrorRequestHandler[] {
       translate: (error) => {
         if (error instanceof DatabaseBusy) return busy(error);
         if (error instanceof DatabaseAway) return away(error);
+        if (error instanceof SealRefused)
+          return refuse(503, 700, `nothing was changed: ${error.message}`, { cause: error });
         return error instanceof DatabaseUnwritable ? unwritable(error) : null;
       },
       log: (error, _known, { method, path }, { locals }) => {

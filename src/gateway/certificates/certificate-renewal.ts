@@ -111,6 +111,8 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
   #startDue(): void {
     const { store } = this.context;
     const { domains } = this;
+    // An issued certificate could not be stored, and would be ordered again and again.
+    if (store.box.refusal !== null) return;
     // Running orders are still due, and may fill the query's limit.
     const due = domains.due(store.now(), MAX_RUNNING + this.#running.size);
     for (const { id } of due) {

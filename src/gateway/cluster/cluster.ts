@@ -159,7 +159,11 @@ export class Cluster {
     };
     const catchUp = () => this.catchUp();
     const nodes = new ServedElsewhere({ ...here, rows, nodes: known, endpoints, primary, withLabels, catchUp });
-    const tickets = new RelayTickets(store.box.keyFor(RelayTickets.PURPOSE), shared.node, () => known.sharedTime);
+    const tickets = new RelayTickets(
+      () => store.box.keysFor(RelayTickets.PURPOSE),
+      shared.node,
+      () => known.sharedTime,
+    );
     const { postgres } = shared;
     const dial = () => postgres.dial();
     const relays = new Relays({ tickets, nodes, authority, isOurs, commonName, dial, log });

@@ -11,6 +11,7 @@ import type { TroubledName } from '../store/domains.ts';
 import { lastBackup } from '../store/last-backup.ts';
 import { lostCommits } from '../store/lost-commits.ts';
 import { type Store, timestamp } from '../store/store.ts';
+import { type Undecryptable, undecryptableCounts } from '../store/stored-secrets.ts';
 
 /** Something that the gateway's operator should mend: what is wrong, and what to do. */
 export interface Condition extends ReportedCondition {
@@ -53,6 +54,8 @@ export interface ConditionSources {
   /** Whether no gateway has done for a while what only one of several does. */
   readonly hasNoPrimary: () => boolean;
   readonly hasDailyBackups: boolean;
+  /** What the encryption key does not decrypt; null: everything is fine. */
+  readonly undecryptable: () => Undecryptable | null;
 }
 
 type Problem = Pick<Condition, 'message' | 'remedy' | 'subjects'>;
@@ -80,6 +83,7 @@ const PROBES = {
   disk: diskProblem,
   shared_database: sharedDatabaseProblem,
   commits_lost: commitsProblem,
+  encryption_key: keyProblem,
   no_primary: primaryProblem,
   own_certificate: ({ store }) => certificateProblem(store, store.ownDomains),
   file_descriptors: descriptorProblem,
@@ -177,6 +181,25 @@ function commitsProblem({ store: { database, now } }: ConditionSources): Problem
   return {
     message: `the shared database was put back to an older state at ${found}: it lacks ${count}${since === null ? '' : `, the first one of ${since}`}`,
     remedy: 'make these changes again; synchronous replication prevents that a standby lacks some',
+  };
+}
+
+function keyProblem(sources: ConditionSources): Problem | null {
+  const found = sources.undecryptable();
+  if (found === null) return null;
+  const counts = undecryptableCounts(found);
+  const lost = counts === '' ? '' : `; it does not decrypt ${counts}`;
+  if (found.isForeignKey) {
+    return {
+      message: `the encryption key is not the one that the database was used with, so nothing is encrypted with it${lost}`,
+      remedy:
+        'restore that key, or, if it is lost for good, stop the gateway and run device-agent gateway keys replace-lost',
+    };
+  }
+  const names = listed([...found.certificates, ...found.vaultValues, ...found.destinations]);
+  return {
+    message: `the encryption key does not decrypt ${counts}: ${names}`,
+    remedy: 'upload these certificates, and set these secrets and targets, again, or delete them',
   };
 }
 

@@ -151,6 +151,8 @@ export interface ReportedCondition {
 export interface GatewayReport extends CountedTraffic {
   /** Left out: it does not know, or not soon enough. */
   readonly conditions?: readonly ReportedCondition[];
+  /** Ids of the encryption keys that it knows; left out by older versions. */
+  readonly encryptionKeys?: readonly string[];
 }
 
 export interface CountedElsewhere {

@@ -30,7 +30,6 @@ interface BoundPolicy extends PolicyHolder {
  * Agents never wait for it. What an authtoken changes beyond its limit is recorded later, as one change, when it binds again.
  */
 export class PolicyWatch {
-  readonly #key: string;
   readonly #queue = new FairQueue<BoundPolicy>(MAX_WAITING);
   /** Those that wait, by URL. */
   readonly #waiting = new BoundedMap<string, BoundPolicy>(MAX_WAITING);
@@ -43,14 +42,13 @@ export class PolicyWatch {
   constructor(
     private readonly store: Pick<Store, 'database' | 'boundPolicies' | 'box' | 'now'>,
     private readonly log: Log,
-  ) {
-    this.#key = store.box.keyFor(DIGEST_PURPOSE);
-  }
+  ) {}
 
   /** @param source all that decides how the endpoint treats clients */
   note(holder: PolicyHolder, source: string): void {
     const { url, pooled, credentialId } = holder;
-    const digest = `hmac-sha256:${createHmac('sha256', this.#key).update(source).digest('hex').slice(0, 16)}`;
+    const key = this.store.box.keyFor(DIGEST_PURPOSE);
+    const digest = `hmac-sha256:${createHmac('sha256', key).update(source).digest('hex').slice(0, 16)}`;
     const known = this.#lastOf(url);
     if (known !== null && hasPolicy(known, digest, pooled)) return;
     const now = performance.now();

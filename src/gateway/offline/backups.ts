@@ -17,12 +17,15 @@ import {
 import { restoreBackup } from '../backup/restore-backup.ts';
 import { noteBackup } from '../store/last-backup.ts';
 import {
-  encryptionKeyOf,
+  encryptionKeysOf,
   expectGateway,
   keyFileOf,
   openForChanges,
   openGatewayDatabase,
 } from '../store/open-gateway-store.ts';
+import { keyInUse } from '../store/stored-secrets.ts';
+
+export { keyState, replaceLostKey, rotateKey } from './encryption-keys.ts';
 
 /** What a backup is made with besides the gateway's data. */
 interface NewBackup {
@@ -45,11 +48,13 @@ export async function backUp(
 ): Promise<string | null> {
   const { dataDir, domain, databaseUrl } = gateway;
   if (databaseUrl === null) expectGateway(gateway);
-  const key = encryptionKeyOf(gateway);
-  const withKey = passphrase && { key: key.toString('base64'), passphrase: await passphrase() };
-  const source = { folder: join(dataDir, 'gateway'), domain, settings, box: new SecretsBox(key) };
+  const keys = encryptionKeysOf(gateway);
+  const secret = await passphrase?.();
   const { database, close } = await openForBackup(gateway);
   try {
+    const key = keyInUse(database, keys);
+    const withKey = secret !== undefined && { key: key.toString('base64'), passphrase: secret };
+    const source = { folder: join(dataDir, 'gateway'), domain, settings, box: new SecretsBox(key) };
     await writeBackup(file, { ...source, database, ...(withKey && { withKey }) });
     return await noteBackup(database).then(() => null, messageOf);
   } finally {

@@ -19,6 +19,7 @@ export { emailTarget, notifyByEmail } from '../messages/notify-by-email.ts';
 export { resumeVersion, stoppedVersions, stopVersion } from '../store/agent-updates.ts';
 export { expectGateway, type StoreLocation } from '../store/open-gateway-store.ts';
 export type { Row, Store } from '../store/store.ts';
+export { undecryptable, undecryptableCounts } from '../store/stored-secrets.ts';
 export { askGatewayHere } from './gateway-here.ts';
 
 /**

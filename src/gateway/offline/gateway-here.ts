@@ -7,7 +7,7 @@ import { fetchHere } from '../../management/fetch-here.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { apiHost } from '../endpoints/domain-names.ts';
 import { issueDashboardCode } from '../store/command-access.ts';
-import { encryptionKeyOf } from '../store/open-gateway-store.ts';
+import { encryptionKeysOf } from '../store/open-gateway-store.ts';
 import { SCHEMA_VERSION } from '../store/sql/migrations.ts';
 
 const Told = z.object({
@@ -31,19 +31,22 @@ export async function askGatewayHere(
 ): Promise<ToldByGateway | { status: number }> {
   const { dataDir, domain, httpsPort } = settings;
   const caPem = await readFile(join(dataDir, 'gateway', 'ca.pem'), 'utf8').catch(() => '');
-  const box = new SecretsBox(encryptionKeyOf(settings));
-  const answer = await fetchHere(settings, caPem)(
-    `https://${apiHost(domain.toLowerCase())}:${httpsPort}/dashboard/conditions`,
-    {
+  const fetch = fetchHere(settings, caPem);
+  let status = 0;
+  // The database would say which key is in use, if there are two.
+  for (const key of encryptionKeysOf(settings)) {
+    const answer = await fetch(`https://${apiHost(domain.toLowerCase())}:${httpsPort}/dashboard/conditions`, {
       method: 'POST',
       headers: { 'content-type': 'application/json' },
-      body: JSON.stringify({ code: issueDashboardCode(box, Date.now()) }),
+      body: JSON.stringify({ code: issueDashboardCode(new SecretsBox(key), Date.now()) }),
       redirect: 'manual',
       signal: AbortSignal.timeout(deadlineMs),
-    },
-  );
-  const told = answer.status === 200 ? Told.safeParse(JSON.parse(await answer.text())) : null;
-  return told?.success ? told.data : { status: answer.status };
+    });
+    const told = answer.status === 200 ? Told.safeParse(JSON.parse(await answer.text())) : null;
+    if (told?.success) return told.data;
+    status = answer.status;
+  }
+  return { status };
 }
 
 /** Where a database's header has the version of its schema: https://www.sqlite.org/fileformat2.html#user_version_number. */

@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { createLog } from '../../lib/log/log.ts';
-import { parseKey, SecretsBox } from '../../lib/secrets-box.ts';
+import { parseKeys, SecretsBox } from '../../lib/secrets-box.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { openSharedCa } from '../certificates/local-ca/shared-ca.ts';
 import { shownState } from '../cluster/nodes.ts';
@@ -8,11 +8,12 @@ import { nodeAsker } from '../edge/relays/remote-endpoints.ts';
 import { apiHost } from '../endpoints/domain-names.ts';
 import type { LiveGateway } from '../endpoints/live-view.ts';
 import { BY_COMMAND } from '../store/command-access.ts';
-import { openForChanges, openGatewayDatabase, requireSameKey } from '../store/open-gateway-store.ts';
+import { openForChanges, openGatewayDatabase } from '../store/open-gateway-store.ts';
 import { isSameSoon } from '../store/shared/join-shared.ts';
 import { movedAway, type Node, Postgres, stillServes } from '../store/shared/postgres.ts';
 import { REPLICA_TABLE } from '../store/sql/database.ts';
 import { DatabaseAway } from '../store/sql/database-problems.ts';
+import { requireSameKey } from '../store/stored-secrets.ts';
 import { type Store, type StoreLocation, withStore } from './command-store.ts';
 
 /** A gateway that serves the shared database, as operators see it. */
@@ -116,7 +117,7 @@ export function gatewayProof(
 }
 
 function boxOf({ encryptionKey }: GatewayServerSettings): SecretsBox {
-  return new SecretsBox(parseKey(encryptionKey ?? '', 'GATEWAY_ENCRYPTION_KEY'));
+  return new SecretsBox(parseKeys(encryptionKey ?? '', 'GATEWAY_ENCRYPTION_KEY'));
 }
 
 /** The id of the gateway in this folder among those that share its database; null: it shares none. */

@@ -15,6 +15,9 @@ const VECTOR_BYTES = 12;
 /** Keys that are kept, of owners and periods. */
 const MAX_KEYS = 256;
 
+/** Milliseconds after which another encryption key holds here, too. */
+const KEY_CHECK_MS = 1_000;
+
 /** Characters of a value that is kept open. */
 const MAX_REMEMBERED = 8_192;
 
@@ -30,6 +33,7 @@ export class CookieSeal<T> implements ValueSeal<T> {
   readonly #opened: BoundedMap<string, { owner: string; value: T }>;
   readonly #keys = new BoundedMap<string, KeyObject>(MAX_KEYS);
   #known = { current: Number.NaN, periods: new Map<string, number>() };
+  #root = { key: '', checkedAt: Number.NEGATIVE_INFINITY };
 
   /**
    * @param purpose tells the seals of a gateway apart: none opens what another has sealed
@@ -45,6 +49,7 @@ export class CookieSeal<T> implements ValueSeal<T> {
   }
 
   seal(value: T, owner: string): string {
+    this.#followKey();
     const period = this.#current;
     const header = encodedHeader(period);
     const vector = randomBytes(VECTOR_BYTES);
@@ -55,6 +60,7 @@ export class CookieSeal<T> implements ValueSeal<T> {
   }
 
   open(sealed: string, owner: string, onDecrypt = () => {}): T | null {
+    this.#followKey();
     const known = this.#opened.get(sealed);
     if (known !== undefined) return known.owner === owner ? known.value : null;
     const [, header = '', ...parts] = SEALED.exec(sealed) ?? [];
@@ -89,6 +95,18 @@ export class CookieSeal<T> implements ValueSeal<T> {
 
   get #current(): number {
     return Math.floor(this.now() / PERIOD_MS);
+  }
+
+  /** What was sealed under another encryption key is not opened any more. */
+  #followKey(): void {
+    const now = performance.now();
+    if (now - this.#root.checkedAt < KEY_CHECK_MS) return;
+    const key = this.keyFor(this.purpose);
+    if (key !== this.#root.key) {
+      this.#keys.clear();
+      this.#opened.clear();
+    }
+    this.#root = { key, checkedAt: now };
   }
 
   #keyOf(period: number, owner: string): KeyObject {

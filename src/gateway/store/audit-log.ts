@@ -115,8 +115,6 @@ export class AuditLog extends Table<typeof columns> {
   #uncounted = COUNTED_EVERY;
   #onForgotten: (row: Pick<AuditRow, 'id' | 'type'>) => void = () => {};
 
-  readonly #digestKey: string;
-
   constructor(
     database: Database,
     private readonly box: SecretsBox,
@@ -124,7 +122,6 @@ export class AuditLog extends Table<typeof columns> {
     private readonly now: () => string,
   ) {
     super(database, 'audit_log', columns);
-    this.#digestKey = box.keyFor(DIGEST_PURPOSE);
     database.onChange((caller, change) => this.#record(caller, change));
   }
 
@@ -225,7 +222,8 @@ export class AuditLog extends Table<typeof columns> {
 
   #keepPolicies(id: string, before: unknown, after: unknown): void {
     const [from, to] = [JSON.stringify(before), JSON.stringify(after)];
-    if (from === to) return;
+    // The change itself, such as the end of an authtoken, must not wait for the right key.
+    if (from === to || this.box.refusal !== null) return;
     const sealed = this.box.seal(brotliCompressSync(`[${from},${to}]`, COMPRESSION), id);
     this.database.run('UPDATE audit_log SET policies = ? WHERE id = ?', [sealed, id]);
   }
@@ -239,7 +237,7 @@ export class AuditLog extends Table<typeof columns> {
 
   /** It has a key: else somebody who knows the rest of a policy could try which secret makes its digest. */
   #digestOf(value: unknown): string {
-    const digest = createHmac('sha256', this.#digestKey).update(JSON.stringify(value)).digest('hex');
+    const digest = createHmac('sha256', this.box.keyFor(DIGEST_PURPOSE)).update(JSON.stringify(value)).digest('hex');
     return `hmac-sha256:${digest.slice(0, 16)}`;
   }
 

@@ -69,11 +69,12 @@ export class TlsCertificates extends Table<typeof certificateColumns> {
     if (id !== null && this.get(id)?.issued_at) this.delete(id);
   }
 
-  sealedOtherwise(): number {
+  /** Ids of those whose private key was encrypted with another encryption key. */
+  sealedOtherwise(): string[] {
     const rows = this.database.all<{ id: string; private_key: ArrayBuffer }>(
       'SELECT id, private_key FROM tls_certificates',
     );
-    return rows.filter(({ id, private_key }) => !this.#box.opens(Buffer.from(private_key), id)).length;
+    return rows.flatMap(({ id, private_key }) => (this.#box.opens(Buffer.from(private_key), id) ? [] : id));
   }
 
   /** Certificate chain and private key, both PEM, for serving; null when there is no such certificate. */

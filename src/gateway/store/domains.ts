@@ -76,6 +76,13 @@ class ManagedDomains<Columns extends typeof managedColumns> extends Table<Column
     return this.where('domain = ?', [domain])[0] ?? null;
   }
 
+  /** The names that use a certificate. */
+  using(certificateId: string): string[] {
+    return this.database
+      .all<{ domain: string }>(`SELECT domain FROM ${this.name} WHERE certificate_id = ?`, [certificateId])
+      .map(({ domain }) => domain);
+  }
+
   /** All names with an automatic certificate, by id. */
   managed(): RowOf<Columns>[] {
     return this.where('policy IS NOT NULL', []);

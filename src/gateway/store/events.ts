@@ -63,6 +63,11 @@ export class EventDestinations extends Table<typeof destinationColumns> {
   target({ id, target }: EventDestinationRow): Target | null {
     return this.box.opens(target, id) ? (JSON.parse(this.box.open(target, id)) as Target) : null;
   }
+
+  /** Addresses of those that were encrypted with another encryption key. */
+  sealedOtherwise(): string[] {
+    return this.where('id > ?', ['']).flatMap((row) => (this.target(row) === null ? row.address : []));
+  }
 }
 
 function addressOf(target: Target): string {

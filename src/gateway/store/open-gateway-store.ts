@@ -5,13 +5,14 @@ import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
 import { explainUnreadable } from '../../lib/files/durable-write.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
-import { createKey, loadKey, parseKey, SecretsBox } from '../../lib/secrets-box.ts';
+import { createKey, loadKey, parseKeys, SecretsBox } from '../../lib/secrets-box.ts';
 import { noteCopyDamaged, noteOrigin, readOrigin, setCopyAside, setNotedCopyAside } from './shared/copy-files.ts';
 import type { JoinSharedOptions } from './shared/join-shared.ts';
 import type { SharedWrites } from './shared/shared-writes.ts';
 import type { Database } from './sql/database.ts';
 import { DatabaseDamaged, type DatabaseUnwritable, isDamage } from './sql/database-problems.ts';
 import { openDatabase, openStore, type Store, storeOn } from './store.ts';
+import { followKey, noteEncryptionKey, requireSameKey } from './stored-secrets.ts';
 import { holdDuringTrial } from './update-trial.ts';
 
 export interface StoreLocation {
@@ -31,7 +32,9 @@ export function openGatewayStore(
   older: 'upgrade' | 'refuse' = 'upgrade',
 ): Store {
   const { file, box } = openFolder({ dataDir, encryptionKey });
-  return openStore(file, box, Date.now, older);
+  const store = openStore(file, box, Date.now, older);
+  followKey(store, () => encryptionKeysOf({ dataDir, encryptionKey }));
+  return store;
 }
 
 interface ChangeOptions {
@@ -43,6 +46,8 @@ interface ChangeOptions {
    * damaged later, or cannot be written any more: the next start makes it again, or keeps it in memory.
    */
   onCopyUnusable?: (reason: string) => void;
+  /** Whether another key than that of the shared database is taken, to replace a lost one. */
+  foreignKey?: boolean;
   log: Log;
 }
 
@@ -73,7 +78,7 @@ export async function openForChanges(location: StoreLocation, options: ChangeOpt
 
 async function openOnce(
   location: StoreLocation,
-  { older, moves, onCopyUnusable, log }: ChangeOptions,
+  { older, moves, onCopyUnusable, foreignKey = false, log }: ChangeOptions,
 ): Promise<OpenedForChanges> {
   const { file, box } = openFolder(location);
   const url = location.databaseUrl ?? null;
@@ -94,7 +99,9 @@ async function openOnce(
     if (shared === null) holdDuringTrial(database, folderOf(location));
     const store = storeOn(database, box);
     if (location.auditLogDays !== undefined) store.auditLog.keepFor(location.auditLogDays);
-    if (shared !== null) await checkEncryptionKey(store);
+    if (shared !== null) await noteEncryptionKey(store);
+    followKey(store, () => encryptionKeysOf(location));
+    if (shared !== null && !foreignKey) requireSameKey(database, box);
     return { store, shared, close: () => closed(database, shared) };
   } catch (error) {
     await closed(database, shared);
@@ -153,35 +160,9 @@ async function closed(database: Database, shared: SharedWrites | null): Promise<
   database.close();
 }
 
-/** Row of `facts` that only the right encryption key opens. */
-const KEY_CHECK = 'encryption_key';
-
-async function checkEncryptionKey({ database, box }: Store): Promise<void> {
-  if (database.fact(KEY_CHECK) === null) {
-    const sealed = box.seal(KEY_CHECK, KEY_CHECK).toString('base64');
-    // Another gateway may have begun at the same moment.
-    await database.write(() => {
-      if (database.fact(KEY_CHECK) === null) database.setFact(KEY_CHECK, sealed);
-    });
-  }
-  requireSameKey(database, box);
-}
-
-/** @throws {OperatorError} unless it is the encryption key that the shared database is used with, as far as it says */
-export function requireSameKey(database: Database, box: SecretsBox): void {
-  const known = database.fact(KEY_CHECK);
-  if (known === null) return;
-  try {
-    box.open(Buffer.from(known, 'base64'), KEY_CHECK);
-  } catch (cause) {
-    const message = 'GATEWAY_ENCRYPTION_KEY is not the key that the shared database is used with: set that one';
-    throw new OperatorError(message, 2, { cause });
-  }
-}
-
 function openFolder(location: StoreLocation): { file: string; box: SecretsBox } {
   mkdirSync(join(location.dataDir, 'gateway'), { recursive: true, mode: 0o700 });
-  return { file: databaseOf(location), box: new SecretsBox(encryptionKeyOf(location)) };
+  return { file: databaseOf(location), box: new SecretsBox(encryptionKeysOf(location)) };
 }
 
 function folderOf({ dataDir }: StoreLocation): string {
@@ -193,15 +174,27 @@ function databaseOf(location: StoreLocation): string {
 }
 
 /** Where a gateway has its encryption key, unless that is a setting. */
-export function keyFileOf({ dataDir }: StoreLocation): string {
+export function keyFileOf({ dataDir }: Pick<StoreLocation, 'dataDir'>): string {
   return join(dataDir, 'gateway', 'encryption.key');
 }
 
-/** The encryption key of a gateway; creates that of a new one. @throws {OperatorError} when it is lost or damaged */
-export function encryptionKeyOf(location: StoreLocation): Buffer {
+/** Where the next key is while a gateway's encryption key is being changed. */
+export function nextKeyFileOf(location: Pick<StoreLocation, 'dataDir'>): string {
+  return `${keyFileOf(location)}.next`;
+}
+
+/**
+ * The encryption key of a gateway, or two while it is being changed: the database says which one is in use. Creates the key of a
+ * new gateway.
+ *
+ * @throws {OperatorError} when it is lost or damaged
+ */
+export function encryptionKeysOf(location: StoreLocation): Buffer[] {
   const { encryptionKey } = location;
-  if (encryptionKey === null) return loadOrCreateKey(keyFileOf(location), databaseOf(location));
-  return parseKey(encryptionKey, 'the encryption key setting');
+  if (encryptionKey !== null) return parseKeys(encryptionKey, 'the encryption key setting');
+  const key = loadOrCreateKey(keyFileOf(location), databaseOf(location));
+  const next = loadKey(nextKeyFileOf(location));
+  return next === null ? [key] : [key, next];
 }
 
 /** Opens a gateway's database, running or not, in any version and without its key. @throws {OperatorError} when that fails */
@@ -245,8 +238,7 @@ function loadOrCreateKey(file: string, database: string): Buffer {
   if (existsSync(database)) {
     throw new OperatorError(
       `${file} is missing, the encryption key of the private keys in ${database}: restore it from a backup, or set ` +
-        `GATEWAY_ENCRYPTION_KEY if that was used; if it is lost for good, make a new one (openssl rand -base64 32 > ` +
-        `${file}) and upload certificates with their private keys again`,
+        `GATEWAY_ENCRYPTION_KEY if that was used; if it is lost for good: ${ownCommand('gateway keys replace-lost')}`,
     );
   }
   try {
@@ -262,20 +254,14 @@ function loadOrCreateKey(file: string, database: string): Buffer {
 const FACT = 'local_ca';
 
 /**
- * Logs when the CA or the encryption key beside the database are not the ones it was used with, for example after a
- * restore without them. The gateway would start, but agents and clients would no longer trust it.
+ * Logs when the CA beside the database is not the one it was used with, for example after a restore without it. The gateway
+ * starts, but agents and clients no longer trust it.
  */
-export async function checkCompanionFiles(
+export async function checkAuthority(
   store: Store,
   { caPem, caFile }: { readonly caPem: string; readonly caFile: string },
   log: Log,
 ): Promise<void> {
-  const certificates = store.tlsCertificates.sealedOtherwise();
-  if (certificates > 0) {
-    log.error({ certificates }, 'encryption key does not match the private keys in the database');
-  }
-  const secrets = store.vaultSecrets.sealedOtherwise();
-  if (secrets > 0) log.error({ secrets }, 'encryption key does not match the secrets in the database');
   const { database } = store;
   const known = database.fact(FACT);
   const present = fingerprint(caPem);

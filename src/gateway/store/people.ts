@@ -54,16 +54,12 @@ const MAX_FAMILIAR = 20;
 
 /** Client networks from which people have signed in with their passwords. The database has keyed digests of them. */
 export class FamiliarNetworks {
-  readonly #key: string;
-
   /** @param now RFC 3339, in whole seconds */
   constructor(
     private readonly database: Database,
-    box: SecretsBox,
+    private readonly box: SecretsBox,
     private readonly now: () => string,
-  ) {
-    this.#key = box.keyFor('familiar networks');
-  }
+  ) {}
 
   /** @param personId any text: that of nobody takes as long */
   has(personId: string, network: string): boolean {
@@ -102,7 +98,9 @@ export class FamiliarNetworks {
   }
 
   #digest(personId: string, network: string): string {
-    return createHmac('sha256', this.#key).update(`${personId} ${network}`).digest('base64url');
+    return createHmac('sha256', this.box.keyFor('familiar networks'))
+      .update(`${personId} ${network}`)
+      .digest('base64url');
   }
 }
 

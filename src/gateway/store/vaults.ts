@@ -33,7 +33,8 @@ export class VaultSecrets extends Table<typeof secretColumns> {
     return row && this.box.opens(row.value, row.id) ? this.box.open(row.value, row.id) : null;
   }
 
-  sealedOtherwise(): number {
-    return this.where('id > ?', ['']).filter(({ id, value }) => !this.box.opens(value, id)).length;
+  /** Names of those that were encrypted with another encryption key. */
+  sealedOtherwise(): string[] {
+    return this.where('id > ?', ['']).flatMap(({ id, name, value }) => (this.box.opens(value, id) ? [] : name));
   }
 }

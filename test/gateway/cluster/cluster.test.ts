@@ -15,6 +15,7 @@ import type { TrafficEvent } from '../../../src/gateway/api/dashboard/dashboard-
 import type { DashboardOverview } from '../../../src/gateway/api/dashboard/overview.ts';
 import { RelayTickets } from '../../../src/gateway/edge/relays/relay-tickets.ts';
 import type { Gateway } from '../../../src/gateway/gateway.ts';
+import { rotateKey } from '../../../src/gateway/offline/encryption-keys.ts';
 import { addPerson } from '../../../src/gateway/sign-in/manage-sign-ins.ts';
 import { issueDashboardCode } from '../../../src/gateway/store/command-access.ts';
 import type { Store } from '../../../src/gateway/store/store.ts';
@@ -499,7 +500,7 @@ it('only a gateway of the cluster can pass connections on', { timeout: 60_000, .
   const passOn = async (key: string) => {
     const ends = { clientIp: '203.0.113.7', clientPort: 1, serverIp: '127.0.0.1', serverPort: 80 };
     const socket = connect(one.httpsPort, '127.0.0.1');
-    socket.write(new RelayTickets(key, 'another', Date.now).issue(ends, node?.id ?? '', { port: 'http' }));
+    socket.write(new RelayTickets(() => [key], 'another', Date.now).issue(ends, node?.id ?? '', { port: 'http' }));
     socket.write('GET / HTTP/1.1\r\nHost: a.localhost\r\nConnection: close\r\n\r\n');
     return text(socket);
   };
@@ -801,4 +802,48 @@ it('clients wait at any gateway for an agent that comes back at another one', {
   await until(async () => (await statusAt(three, 'deleted.localhost')) === 200, 'the second endpoint');
   await listener.close();
   await until(async () => (await statusAt(three, 'deleted.localhost')) === 404, '404');
+});
+
+it('the encryption key is changed when all gateways know the next one, and connections are passed on all the while', {
+  timeout: 60_000,
+  ...only,
+}, async () => {
+  const next = Buffer.alloc(32, 8).toString('base64');
+  const both = { encryptionKey: `${CLUSTER_KEY},${next}` };
+  const one = await startClusterNode(databaseUrl(), '127.0.0.1', both);
+  const two = await startNode();
+  forward(
+    await (await sessionAt(two, await authtokenAt(one))).httpEndpoint().domain('a.localhost').listen(),
+    await upstream(),
+  );
+  const reached = async (gateway: Gateway, url: string) => (await statusAt(gateway, url)) === 200;
+  await until(() => reached(one, 'https://a.localhost/'), 'the name', { everyMs: 20 });
+  const env = {
+    ...{ GATEWAY_DOMAIN: 'localhost', GATEWAY_HTTPS_PORT: String(one.httpsPort), GATEWAY_DATABASE_URL: databaseUrl() },
+    ...{ GATEWAY_ENCRYPTION_KEY: both.encryptionKey, GATEWAY_NODE_ADDRESS: `127.0.0.1:${one.httpsPort}` },
+  };
+  const settings = loadGatewayServerSettings({ ...env, DATA_DIR: dirname(dirname(one.caFile)) }, temporaryFolder());
+  await expect(rotateKey(settings)).rejects.toThrow(`127.0.0.1:${two.httpsPort} does not know the next key`);
+  // It is restarted with both keys.
+  await two.close();
+  const again = await startClusterNode(databaseUrl(), '127.0.0.1', both);
+  const session = await sessionAt(again, await authtokenAt(one));
+  forward(await session.httpEndpoint().domain('b.localhost').listen(), await upstream());
+  await until(() => reached(one, 'https://b.localhost/'), 'the name at its new gateway', { everyMs: 20 });
+  let isDone = false;
+  const statuses = new Set<number | null | undefined>();
+  const client = (async () => {
+    while (!isDone) statuses.add(await statusAt(one, 'https://b.localhost/'));
+  })();
+  const { id } = await rotateKey(settings);
+  await until(() => [one, again].every(({ store }) => store.box.keyIds.current === id), 'both use it');
+  for (let count = 0; count < 5; count += 1) statuses.add(await statusAt(one, 'https://b.localhost/'));
+  isDone = true;
+  await client;
+  expect([...statuses]).toEqual([200]);
+  // From then on, the one before is needed no more.
+  await again.close();
+  const alone = await startClusterNode(databaseUrl(), '127.0.0.1', { encryptionKey: next });
+  expect(alone.sessionCa).toBe(one.sessionCa);
+  await expect(startNode()).rejects.toThrow('GATEWAY_ENCRYPTION_KEY is not the key');
 });

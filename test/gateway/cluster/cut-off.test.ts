@@ -127,7 +127,7 @@ it('only a gateway of the cluster gets a way to PostgreSQL', only, async () => {
   /** @param proves what is sent to prove that it is a gateway; null: nothing */
   const answerTo = async (key: string, proves: ((tickets: RelayTickets, link: TLSSocket) => Buffer) | null) => {
     const link = connect(other.httpsPort, '127.0.0.1');
-    const tickets = new RelayTickets(key, 'stranger', Date.now);
+    const tickets = new RelayTickets(() => [key], 'stranger', Date.now);
     const ends = { clientIp: '127.0.0.1', clientPort: 1, serverIp: '127.0.0.1', serverPort: 2 };
     link.write(tickets.issue(ends, id, { port: 'database', isLast: true }));
     const secured = connectTls({ socket: link, servername: 'api.localhost', rejectUnauthorized: false });

@@ -23,6 +23,7 @@ import { stopVersion } from '../../../src/gateway/store/agent-updates.ts';
 import { issueDashboardCode } from '../../../src/gateway/store/command-access.ts';
 import { noteBackup } from '../../../src/gateway/store/last-backup.ts';
 import { timestamp } from '../../../src/gateway/store/store.ts';
+import type { Undecryptable } from '../../../src/gateway/store/stored-secrets.ts';
 import { CONDITION_IDS, type ConditionId } from '../../../src/management/condition-kinds.ts';
 import { fillStore } from '../../support/dashboard.ts';
 import { domainRow } from '../../support/domain-row.ts';
@@ -47,6 +48,7 @@ let elsewhere: CountedElsewhere;
 let away: string | null;
 let detour: { through: string; reason: string } | null;
 let isVacant: boolean;
+let unreadable: Undecryptable | null;
 let activity: { lostAt: number };
 let sessions: LiveSession[];
 /** Of the gateway's clock. */
@@ -65,6 +67,7 @@ beforeEach(async () => {
   away = null;
   detour = null;
   isVacant = false;
+  unreadable = null;
   sessions = [];
   aheadMs = 0;
   activity = { lostAt: Number.NEGATIVE_INFINITY };
@@ -82,6 +85,7 @@ beforeEach(async () => {
       databaseAway: () => away,
       databaseDetour: () => detour,
       hasNoPrimary: () => isVacant,
+      undecryptable: () => unreadable,
       hasDailyBackups: true,
     },
   });
@@ -213,6 +217,15 @@ const TABLE: Record<ConditionId, Row> = {
         database.write(() => database.setFact('lost_commits', JSON.stringify({ ...lost, found })));
       await note(now());
       return () => note(timestamp(Date.parse(now()) - 24 * HOUR_MS));
+    },
+  },
+  encryption_key: {
+    words: /^the encryption key does not decrypt 1 secret of vaults: mqtt password$/,
+    make: () => {
+      unreadable = { isForeignKey: false, certificates: [], vaultValues: ['mqtt password'], destinations: [] };
+      return () => {
+        unreadable = null;
+      };
     },
   },
   no_primary: {

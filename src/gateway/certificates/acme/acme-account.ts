@@ -7,6 +7,7 @@ import { readPrivateKey } from '../../../lib/network/usual-keys.ts';
 import type { SecretsBox } from '../../../lib/secrets-box.ts';
 import type { AcmeSettings } from '../../../settings/certificate-settings.ts';
 import type { Database } from '../../store/sql/database.ts';
+import { ACME_ACCOUNT } from '../../store/stored-secrets.ts';
 import { makePrivateKey } from '../issuing/certificate-issuer.ts';
 import type { Conversation } from './acme-conversation.ts';
 
@@ -66,7 +67,6 @@ export class AcmeCa {
 
 export type KeySeal = Pick<SecretsBox, 'seal' | 'open'>;
 
-const OWNER = 'acme-account';
 /** Row of `facts`. */
 const FACT = 'acme_account_key';
 const IN_DATABASE = "the ACME account's key in the shared database";
@@ -101,9 +101,10 @@ export class AcmeAccountKey {
     const { file, shared } = this;
     const own = await this.#read();
     const known = shared?.fact(FACT) ?? null;
-    const sealed = known ?? own ?? this.box.seal(await makePrivateKey('ecdsa'), OWNER).toString('base64');
+    const sealed = known ?? own ?? this.box.seal(await makePrivateKey('ecdsa'), ACME_ACCOUNT).toString('base64');
     const key = this.#open(sealed, known === null ? file : IN_DATABASE);
-    if (own === null) await writeDurably(file, `${sealed}\n`, 0o600);
+    // Also after the encryption key was changed.
+    if (own?.trim() !== sealed.trim()) await writeDurably(file, `${sealed.trim()}\n`, 0o600);
     if (shared === null || known !== null) return key;
     await shared.write(() => {
       // Several gateways may have none at once: one of them is the first.
@@ -135,7 +136,7 @@ export class AcmeAccountKey {
 
   #unsealed(sealed: string, place: string): string {
     try {
-      return this.box.open(Buffer.from(sealed, 'base64'), OWNER);
+      return this.box.open(Buffer.from(sealed, 'base64'), ACME_ACCOUNT);
     } catch (error) {
       throw new OperatorError(
         `${place} is damaged or encrypted with another key (${messageOf(error)}): restore it from a ` +

@@ -55,12 +55,12 @@ export class RelayTickets {
   readonly #began: number;
 
   /**
-   * @param key the same for all nodes
+   * @param keys those of all nodes; the first one signs. While the encryption key is being changed, nodes may differ in that one
    * @param now Unix milliseconds that they agree on
    * @param uptime milliseconds that only grow
    */
   constructor(
-    private readonly key: string,
+    private readonly keys: () => readonly string[],
     private readonly self: string,
     private readonly now: () => number,
     private readonly uptime: () => number = () => performance.now(),
@@ -78,8 +78,7 @@ export class RelayTickets {
   redeem(bytes: Buffer, header: ParsedProxyHeader): RelayedFor | null {
     const parts = signedValueOf(bytes, header);
     if (parts === null || header.ends === null) return null;
-    const expected = this.#sign(parts.signed);
-    if (parts.signature.length !== expected.length || !timingSafeEqual(parts.signature, expected)) return null;
+    if (!this.#isSigned(parts.signed, parts.signature)) return null;
     const { to, at, nonce, port, isLast, confirms, internal } = JSON.parse(parts.value.toString()) as Ticket;
     const age = this.now() - at;
     // What was used before a restart is not remembered.
@@ -95,12 +94,32 @@ export class RelayTickets {
    * @param side of the TLS connection that sends it
    */
   proofOf(side: 'client' | 'server', secured: TLSSocket): Buffer {
-    return this.#sign(Buffer.concat([Buffer.from(side), exportedBy(secured)]));
+    return this.#sign(proofBytes(side, secured));
+  }
+
+  /** Whether the other end, which is on that side, has proved it. */
+  proves(proof: Buffer, side: 'client' | 'server', secured: TLSSocket): boolean {
+    return this.#isSigned(proofBytes(side, secured), proof);
   }
 
   #sign(bytes: Buffer): Buffer {
-    return createHmac('sha256', this.key).update(bytes).digest();
+    return signature(this.keys()[0] ?? '', bytes);
   }
+
+  #isSigned(bytes: Buffer, given: Buffer): boolean {
+    return this.keys().some((key) => {
+      const expected = signature(key, bytes);
+      return given.length === expected.length && timingSafeEqual(given, expected);
+    });
+  }
+}
+
+function signature(key: string, bytes: Buffer): Buffer {
+  return createHmac('sha256', key).update(bytes).digest();
+}
+
+function proofBytes(side: 'client' | 'server', secured: TLSSocket): Buffer {
+  return Buffer.concat([Buffer.from(side), exportedBy(secured)]);
 }
 
 function exportedBy(secured: TLSSocket): Buffer {

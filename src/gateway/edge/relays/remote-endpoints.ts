@@ -288,7 +288,7 @@ export type NodeAsker = RemoteEndpoints['ask'];
 export function nodeAsker(by: string, box: SecretsBox, commonName: string, now: () => number): NodeAsker {
   const none = () => undefined;
   const remote = new RemoteEndpoints({
-    tickets: new RelayTickets(box.keyFor(RelayTickets.PURPOSE), by, now),
+    tickets: new RelayTickets(() => box.keysFor(RelayTickets.PURPOSE), by, now),
     nodes: { withShared: none, withInternal: none },
     commonName,
     // That it accepts the ticket says who it is.

@@ -6,12 +6,24 @@ const ENDS = { clientIp: '203.0.113.7', clientPort: 4567, serverIp: '192.0.2.1',
 
 function setUp(key = 'key') {
   const clock = { now: 1_700_000_000_000 };
-  const [one, two] = ['one', 'two'].map((self) => new RelayTickets('key', self, () => clock.now));
+  const [one, two] = ['one', 'two'].map(
+    (self) =>
+      new RelayTickets(
+        () => ['key'],
+        self,
+        () => clock.now,
+      ),
+  );
   const redeem = (tickets: RelayTickets | undefined, bytes: Buffer) => {
     const header = parseProxyHeader(bytes);
     return header ? tickets?.redeem(bytes.subarray(0, header.length), header) : 'no header';
   };
-  const issue = (to = 'two') => new RelayTickets(key, 'one', () => clock.now).issue(ENDS, to);
+  const issue = (to = 'two') =>
+    new RelayTickets(
+      () => [key],
+      'one',
+      () => clock.now,
+    ).issue(ENDS, to);
   return { clock, one, two, redeem, issue };
 }
 
@@ -22,7 +34,14 @@ it('a node believes another one, once', () => {
   expect(redeem(two, Buffer.concat([bytes, Buffer.from('what follows')]))).toEqual({ port: 'tls', isLast: false });
   expect(redeem(two, bytes)).toBeNull();
   expect(
-    redeem(two, new RelayTickets('key', 'one', () => clock.now).issue(ENDS, 'two', { port: 20_001, isLast: true })),
+    redeem(
+      two,
+      new RelayTickets(
+        () => ['key'],
+        'one',
+        () => clock.now,
+      ).issue(ENDS, 'two', { port: 20_001, isLast: true }),
+    ),
   ).toEqual({
     port: 20_001,
     isLast: true,
@@ -46,7 +65,7 @@ it('not what was made before it was started, and may have been used then', () =>
   const [old, fresh] = [issue(), issue()];
   const started = () =>
     new RelayTickets(
-      'key',
+      () => ['key'],
       'two',
       () => clock.now,
       () => clock.now,

@@ -34,7 +34,7 @@ async function circle(count: number, limits: { linkMemory?: number } = {}) {
   );
   for (let at = 0; at < count; at++) {
     const relays = new Relays({
-      tickets: new RelayTickets('key', String(at), Date.now),
+      tickets: new RelayTickets(() => ['key'], String(at), Date.now),
       commonName: 'api.localhost',
       nodes: othersWith(() => places[(at + 1) % count]),
       authority: ca.caPem,
@@ -124,7 +124,7 @@ it('a stranger who has seen the header of a node cannot use it', async () => {
   const ends = { clientIp: '127.0.0.1', clientPort: 1, serverIp: '127.0.0.1', serverPort: 2 };
   const stranger = connect(places[0]?.port ?? 0, '127.0.0.1');
   await once(stranger, 'connect');
-  stranger.write(new RelayTickets('another key', '0', Date.now).issue(ends, '0'));
+  stranger.write(new RelayTickets(() => ['another key'], '0', Date.now).issue(ends, '0'));
   // A fatal alert, as for everything that is no ClientHello.
   expect(Buffer.from(await text(stranger), 'latin1').subarray(0, 1)).toEqual(Buffer.from([0x15]));
 });
@@ -138,7 +138,7 @@ it('a client network has some connections to other nodes, and leaves as many for
   const place = { id: 'other', host: '127.0.0.1', port: await listening(node) };
   onTestFinished(() => void node.close());
   const endpoints = new RemoteEndpoints({
-    ...{ tickets: new RelayTickets('key', 'self', Date.now), nodes: othersWith(() => place), commonName: '' },
+    ...{ tickets: new RelayTickets(() => ['key'], 'self', Date.now), nodes: othersWith(() => place), commonName: '' },
     ...{ authority: '', isOurs: () => false, health: NO_HEALTH, forget: () => {} },
     linkMemory: 512 * 1024,
   });

@@ -57,7 +57,8 @@ async function threeNodes({ Tickets = RelayTickets }: { Tickets?: typeof RelayTi
       failed: (failed: string) => void events.push(`failed ${failed}`),
       answered: (answered: string) => void events.push(`answered ${answered}`),
     };
-    const tickets = id === 'front' ? new RelayTickets('key', id, Date.now) : new Tickets('key', id, Date.now);
+    const tickets =
+      id === 'front' ? new RelayTickets(() => ['key'], id, Date.now) : new Tickets(() => ['key'], id, Date.now);
     const relays = new Relays({
       ...{
         tickets,
@@ -194,7 +195,7 @@ it('what a node finds when it has stood still is not done any more', async () =>
   const ends = { clientIp: '127.0.0.1', clientPort: 1, serverIp: '127.0.0.1', serverPort: 2 };
   const send = async (blockedMs: number) => {
     const link = connect(places.two.port, '127.0.0.1');
-    link.write(new RelayTickets('key', 'front', Date.now).issue(ends, 'two', { port: 'http', confirms: true }));
+    link.write(new RelayTickets(() => ['key'], 'front', Date.now).issue(ends, 'two', { port: 'http', confirms: true }));
     await once(link, 'data');
     const closed = once(link, 'close').catch((error: NodeJS.ErrnoException) => error.code);
     link.on('data', () => link.end());
