@@ -487,7 +487,7 @@ export class SharedWrites implements WriteQueue {
       } catch (error) {
         if (error instanceof DatabaseAway) asUnknown(error);
         this.#reportNotApplied(error);
-        if (this.#unwritableSince === null || this.#isUnwritableLong) return;
+        if (this.#isUnwritableLong) return;
         await delay(RETRY_MS);
       }
     }
@@ -611,17 +611,20 @@ export class SharedWrites implements WriteQueue {
   /**
    * Applies a durable commit of this gateway before it is answered: who has made it may ask for it here. A copy that cannot be
    * written gets it later, and accepts no further change before.
+   *
+   * @throws {DatabaseAway} when anything else keeps it from that for long
    */
   async #applyOwn(rows: readonly SharedRow[], { position, commit }: Made): Promise<void> {
     const { past } = this.options.replica;
-    for (;;) {
+    for (const end = performance.now() + OWN_MS; ; ) {
       try {
         await untilFree(() => past.note([commit]));
         return await this.#apply(rows, position);
       } catch (error) {
         this.#reportNotApplied(error);
       }
-      if (this.#unwritableSince === null || this.#isUnwritableLong) return;
+      if (this.#isUnwritableLong) return;
+      if (performance.now() > end) asUnknown(stillBehind());
       await delay(RETRY_MS);
     }
   }

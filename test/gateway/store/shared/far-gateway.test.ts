@@ -1,4 +1,3 @@
-import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, beforeAll, beforeEach, expect, it, onTestFinished } from 'vitest';
 import { openForChanges } from '../../../../src/gateway/store/open-gateway-store.ts';
 import type { SharedWrites } from '../../../../src/gateway/store/shared/shared-writes.ts';
@@ -9,6 +8,7 @@ import { NO_POSTGRES, PostgresServer } from '../../../support/postgres-server.ts
 import { unless } from '../../../support/requirements.ts';
 import { silentLog } from '../../../support/silent-log.ts';
 import { temporaryFolder } from '../../../support/temporary-folder.ts';
+import { until } from '../../../support/until.ts';
 import { CommitCut } from '../../cluster/histories/commit-cut.ts';
 
 const KEY = Buffer.alloc(32, 7).toString('base64');
@@ -113,9 +113,11 @@ it.each([
   ['what it has read', async () => near.store.database.write(() => add(near, 'name'))],
   ['nothing else, which is apart, too', () => addAlone(near, 'bot_near', 'name').done],
 ])('a change apart is tried again when somebody has changed %s', unless(NO_POSTGRES), async (_, change) => {
+  link.hold();
   const { seen, done } = addAlone(far, 'bot_far', 'name');
-  await delay(FAR_MS / 4);
+  await until(() => seen.length === 1, 'its first attempt');
   await change();
+  link.release();
   await done;
   expect(seen).toEqual([[], ['name']]);
   expect(namesOf(far)).toEqual(['name']);
@@ -128,13 +130,15 @@ it('a change apart is tried again when somebody has changed its row', unless(NO_
   const [row] = botUsers.where('name = ?', ['old']);
   if (!row) throw new Error('it is not there');
   const seen: (string | undefined)[] = [];
+  link.hold();
   const done = far.store.database.writeApart(() => {
     const present = far.store.botUsers.get(row.id);
     seen.push(present?.name);
     if (present) far.store.botUsers.update({ ...present, active: false });
   }, []);
-  await delay(FAR_MS / 4);
+  await until(() => seen.length === 1, 'its first attempt');
   await database.write(() => botUsers.delete(row.id));
+  link.release();
   await done;
   expect([seen, namesOf(far)]).toEqual([['old', undefined], []]);
 });
