@@ -19,6 +19,8 @@ interface IssueOptions {
   issuer?: Issued;
   notBefore?: Date;
   notAfter?: Date;
+  /** Of the signature; left out: SHA-256. */
+  hash?: 'SHA-1';
   /** SubjectPublicKeyInfo in DER instead of that of the key that is made; nobody can sign with it then. */
   publicKey?: Uint8Array<ArrayBuffer>;
 }
@@ -47,7 +49,7 @@ export async function issueCertificate(options: IssueOptions): Promise<Issued> {
     notAfter: options.notAfter ?? new Date('2036-01-01T00:00:00Z'),
     publicKey: options.publicKey ?? keys.publicKey,
     signingKey: (issuer?.keys ?? keys).privateKey,
-    signingAlgorithm: ALGORITHM,
+    signingAlgorithm: { ...ALGORITHM, hash: options.hash ?? ALGORITHM.hash },
     extensions,
   });
   const der = Buffer.from(await crypto.subtle.exportKey('pkcs8', keys.privateKey));

@@ -1,6 +1,11 @@
 import { type KeyObject, X509Certificate } from 'node:crypto';
 import { ApiError, messageOf } from '../../lib/errors.ts';
-import { certificateProblem, MAX_CHAIN, readPrivateKey as readUsualKey } from '../../lib/network/usual-keys.ts';
+import {
+  certificateProblem,
+  MAX_CHAIN,
+  readPrivateKey as readUsualKey,
+  signatureProblem,
+} from '../../lib/network/usual-keys.ts';
 import { errorCode } from '../../management/resources/refusal.ts';
 
 /** The leaf and the key of an uploaded certificate chain. @throws {ApiError} 1900 … 1926 when either is invalid */
@@ -23,6 +28,8 @@ export function readUploadedPair(
     }
     child = issuer;
   }
+  const unsound = signatureProblem([leaf, ...rest]);
+  if (unsound) throw refuse(1900, `certificate_pem: the certificate ${unsound}`);
   return { leaf, key };
 }
 

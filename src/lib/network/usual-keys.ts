@@ -77,6 +77,44 @@ export function certificateProblem({ raw }: X509Certificate): string | null {
   return isUsual(facts) ? null : `has ${described(facts)}; ${USUAL}`;
 }
 
+/** Signatures with SHA-2, and EdDSA, by the hexadecimal digits of their identifiers (RFC 4055, 5758 and 8410). */
+const SIGNATURES: ReadonlySet<string> = new Set([
+  ...['2a864886f70d01010b', '2a864886f70d01010c', '2a864886f70d01010d'],
+  ...['2a8648ce3d040302', '2a8648ce3d040303', '2a8648ce3d040304', '2b6570', '2b6571'],
+]);
+const RSASSA_PSS = '2a864886f70d01010a';
+const SHA_2: ReadonlySet<string> = new Set(['608648016503040201', '608648016503040202', '608648016503040203']);
+/** The tag of the parameter that names the hash function; without it, that is SHA-1 (RFC 4055, section 3.1). */
+const HASH = 0xa0;
+
+/**
+ * Looks at how certificates are signed, for those that clients check: versions of OpenSSL differ in what they serve, and clients
+ * refuse signatures with SHA-1. That of a self-signed certificate, the root, proves nothing, and is left out.
+ *
+ * @returns why clients refuse a chain, as the rest of a sentence about the certificate; null: its signatures are fine
+ */
+export function signatureProblem(chain: readonly X509Certificate[]): string | null {
+  const at = chain.findIndex((certificate) => !certificate.checkIssued(certificate) && !isSignedWell(certificate.raw));
+  if (at < 0) return null;
+  const which = chain.length === 1 ? 'is' : `${at + 1} is`;
+  return `${which} signed with an algorithm that clients refuse, such as SHA-1: have it issued again, with SHA-256`;
+}
+
+/** Like {@link readCertificates}, for a chain that clients check. @throws {Error} also what {@link signatureProblem} says */
+export function requireSoundSignatures(chain: string): void {
+  const problem = signatureProblem(readCertificates(chain));
+  if (problem !== null) throw new Error(`the certificate ${problem}`);
+}
+
+function isSignedWell(certificate: Uint8Array): boolean {
+  const [, algorithm] = inside(inside({ content: certificate })[0]);
+  const [id, parameters] = inside(algorithm);
+  const name = id ? hexOf(id.content) : '';
+  if (name !== RSASSA_PSS) return SIGNATURES.has(name);
+  const hash = inside(inside(inside(parameters).find(({ tag }) => tag === HASH))[0])[0];
+  return hash !== undefined && SHA_2.has(hexOf(hash.content));
+}
+
 /**
  * Parses a private key that the gateway signs with.
  *

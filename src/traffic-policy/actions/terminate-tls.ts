@@ -1,6 +1,11 @@
 import { z } from 'zod';
 import { messageOf } from '../../lib/errors.ts';
-import { MAX_AUTHORITIES, readCertificates, readPrivateKey } from '../../lib/network/usual-keys.ts';
+import {
+  MAX_AUTHORITIES,
+  readCertificates,
+  readPrivateKey,
+  requireSoundSignatures,
+} from '../../lib/network/usual-keys.ts';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
 import { refusal } from '../policy-errors.ts';
@@ -71,7 +76,7 @@ function checkPem(
   ports: Pick<PolicyPorts, 'hasCertificateAuthority'>,
 ): void {
   const [cert, key] = [certificate?.constant ?? null, privateKey?.constant ?? null];
-  if (cert !== null) check('config.server_certificate', () => readCertificates(cert));
+  if (cert !== null) check('config.server_certificate', () => requireSoundSignatures(cert));
   if (key !== null) check('config.server_private_key', () => readPrivateKey(key));
   if (cert !== null && key !== null && !areOnePair(cert, key)) {
     throw refusal('ERR_NGROK_2204', 'is not the key of server_certificate', 'config.server_private_key');

@@ -23,7 +23,7 @@ let server: ManagementServer;
 let certificateId: string;
 beforeAll(async () => {
   server = await startManagementServer();
-  const { certificatePem, privateKeyPem } = await issueCertificate({ subject: 'CN=x.example.com' });
+  const { certificatePem, privateKeyPem } = await issueCertificate({ subject: 'CN=x', names: ['*.example.com'] });
   const upload = { certificate_pem: certificatePem, private_key_pem: privateKeyPem };
   certificateId = (await server.call('POST', '/tls_certificates', upload)).id;
 });
@@ -418,7 +418,7 @@ describe('DELETE /reserved_domains/{id}', () => {
   });
 
   it('keeps an uploaded certificate, which cannot be deleted while a domain uses it', async () => {
-    const { certificatePem, privateKeyPem } = await issueCertificate({ subject: 'CN=used' });
+    const { certificatePem, privateKeyPem } = await issueCertificate({ subject: 'CN=used', names: ['*.example.com'] });
     const upload = { certificate_pem: certificatePem, private_key_pem: privateKeyPem };
     const certificate = await server.call('POST', '/tls_certificates', upload);
     const { id } = await create({ certificate_id: certificate.id });

@@ -6,6 +6,7 @@ import {
   readCertificates,
   readKeyPair,
   readPrivateKey,
+  requireSoundSignatures,
 } from '../../../src/lib/network/usual-keys.ts';
 import { issueCertificate } from '../../support/certificates.ts';
 import { COSTLY_KEYS, changedRsa, madeUpRsa, OUT_OF_RANGE, pemOf, spkiOf } from '../../support/costly-keys.ts';
@@ -111,4 +112,15 @@ it('a certificate needs its own key', async () => {
   expect(() => readKeyPair(one.certificatePem, other.privateKeyPem)).toThrow(
     'the private key is not that of the first certificate',
   );
+});
+
+it('a chain with a signature by SHA-1 is refused, but for that of its root', async () => {
+  const root = await issueCertificate({ subject: 'CN=root', ca: true, hash: 'SHA-1' });
+  const ca = await issueCertificate({ subject: 'CN=ca', ca: true, issuer: root });
+  const sound = await issueCertificate({ subject: 'CN=a', names: ['a.test'], issuer: ca });
+  const old = await issueCertificate({ subject: 'CN=a', names: ['a.test'], issuer: ca, hash: 'SHA-1' });
+  const chain = (...issued: { certificatePem: string }[]) => issued.map(({ certificatePem }) => certificatePem).join('');
+  expect(() => requireSoundSignatures(chain(sound, ca, root))).not.toThrow();
+  expect(() => requireSoundSignatures(chain(old, ca))).toThrow('the certificate 1 is signed with');
+  expect(() => requireSoundSignatures(chain(old))).toThrow('the certificate is signed with an algorithm that clients refuse');
 });

@@ -147,10 +147,18 @@ function checkCertificateSource(
     if (certificate_id !== undefined) throw refuse(400, 440, `certificate_id: ${why}`);
   }
   // Only uploaded ones: an automatic certificate is deleted when its own domain gets a newer one.
-  if (certificate_id !== undefined && store.tlsCertificates.get(certificate_id)?.issued_at !== null) {
-    throw refuse(400, 1965, 'certificate_id: no uploaded certificate has this id');
-  }
+  if (certificate_id === undefined) return;
+  const certificate = store.tlsCertificates.get(certificate_id);
+  if (certificate?.issued_at !== null) throw refuse(400, 1965, 'certificate_id: no uploaded certificate has this id');
+  const names = certificate.facts.subject_alternative_names.dns_names.map((name) => name.toLowerCase());
+  // A wildcard stands for one label (RFC 6125, section 6.4.3).
+  if (names.includes(domain) || names.includes(domain.replace(/^[^.]+/, '*'))) return;
+  const named = names.length === 0 ? 'no name' : names.slice(0, MAX_NAMES).join(', ');
+  throw refuse(400, 1965, `certificate_id: clients would refuse the certificate for ${domain}: it is for ${named}`);
 }
+
+/** Names of a certificate in a message. */
+const MAX_NAMES = 5;
 
 function checkConfigurations({ store }: ApiContext, body: Update): void {
   for (const type of ['http', 'https'] as const) {
