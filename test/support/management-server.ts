@@ -133,6 +133,7 @@ export async function startManagementServer(options: ManagementServerOptions = {
         read: async () => ({ steps: [], longestOutage: null }),
         readBriefly: async () => [],
         devicesOf: () => [],
+        wasAway: () => {},
       },
       people,
       catchUp: async () => {},

@@ -34,7 +34,7 @@ function countsOf(): Values {
   // All within 10 to 20 ms.
   values.ended[ENDINGS.length + 2] = 100;
   values.setBytes(2_048, 1_048_576);
-  values.refusals = { deny: 6 };
+  values.tallies = { deny: 6 };
   return values;
 }
 
@@ -62,7 +62,11 @@ async function writeHistory(dataDir: string, device: string): Promise<void> {
       run(of, ago(4.5), now),
     ]),
   ];
-  await file.write(rows, runs, now);
+  // The device ran for most of the half hour offline.
+  const away = [0, 1].map((slot) => ({
+    ...{ device, at: ago(5) / 60 + 10 * slot, seconds: 600, machine: [61.2, null, null, -71] as const },
+  }));
+  await file.write(rows, runs, now, away);
   await file.sumUp(Math.floor(now / 60));
   await file.close();
 }
@@ -126,7 +130,10 @@ describe('the history on the dashboard', unless(NO_CHROMIUM), () => {
     });
     // Nothing is another thing than nothing known.
     expect(rows[2]).toMatchObject({ Online: '1 h', 'Not known': '0 s', Requests: '0', p50: '–' });
-    expect(rows[5]).toMatchObject({ Online: '30 min', Offline: '30 min', 'Not known': '0 s' });
+    expect(rows[5]).toMatchObject({
+      ...{ Online: '30 min', Offline: '30 min', 'Without connection': '20 min', 'Not known': '0 s' },
+    });
+    expect(summary).toContain('For 20 min without a session, the device ran');
     for (const at of [8, 9, 10]) expect(rows[at]).toMatchObject({ Online: '0 s', 'Not known': '1 h', Requests: '–' });
 
     // The bar of three hours ago has 80 of 100 parts of the axis, which takes 142 of 150 pixels.

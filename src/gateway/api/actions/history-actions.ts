@@ -88,14 +88,19 @@ function defaultStep(from: number, to: number, now: number): keyof typeof STEPS 
   return isFine('minute') ? 'minute' : isFine('hour') ? 'hour' : 'day';
 }
 
-function shown({ known, online, values }: Point, at: string): HistoryPoint {
+function shown({ known, online, away, machine, values }: Point, at: string): HistoryPoint {
   const { s1xx, s2xx, s3xx, s4xx, s5xx, refused, failed } = endingsOf(values);
   const [p50, p95, p99] = [0.5, 0.95, 0.99].map((share) => values.latency(share));
   return {
     ...{ at, known_seconds: known, online_seconds: online, requests: values.requests },
     ...{ informational: s1xx, successful: s2xx, redirections: s3xx, client_errors: s4xx, server_errors: s5xx },
-    ...{ refused, refused_by: values.refusals ?? {}, failed },
+    ...{ refused, refused_by: values.refusals, failed },
     ...{ received_bytes: values.received, sent_bytes: values.sent, reconnects: values.reconnects },
+    ...{ sessions_ended: values.sessionsEnded, away_seconds: away },
+    away_machine: machine && {
+      ...{ temperature_celsius: machine[0], available_memory_bytes: machine[1] },
+      ...{ available_disk_bytes: machine[2], wireless_signal_dbm: machine[3] },
+    },
     latency_ms: p50 == null || p95 == null || p99 == null ? null : { p50, p95, p99 },
   };
 }
