@@ -192,6 +192,20 @@ describe('the history on the dashboard', unless(NO_CHROMIUM), () => {
     };
     await examine('plots', WIDTHS);
     await page.getByRole('button', { name: 'Show as a table' }).click();
+    await page.getByText('counted only while somebody looks').waitFor();
+    const top = (value: string, requests: number, at_least = requests) => ({ value, requests, at_least });
+    const lists = {
+      ...{ since: new Date().toISOString(), requests: 1_234, not_looked_at: 34 },
+      ...{ paths: [top(`/${'long/'.repeat(30)}`, 900, 800)], client_networks: [top('2001:db8:1:0::/56', 1_200)] },
+      statuses: [top('200', 1_100), top('none', 100)],
+    };
+    await page.route('**/endpoints?search=*', (route) =>
+      route.fulfill({ json: { endpoints: [{ id: 'ep_1', url: URL_OF_CAM }] } }),
+    );
+    await page.route('**/endpoints/ep_1/top_requests', (route) => route.fulfill({ json: lists }));
+    await page.getByRole('button', { name: 'Count them' }).click();
+    await page.getByText('of which the lists lack 34').waitFor();
+    await page.getByText('up to 900').waitFor();
     await examine('table', [360]);
     expect(found).toEqual([]);
     expect(troubles).toEqual([]);

@@ -5,6 +5,7 @@ import type { HistoryFile } from './history-file.ts';
 import type { HistoryPart, HistoryRange, SubjectName } from './history-points.ts';
 import { Values } from './history-values.ts';
 import type { SharedHistory } from './shared-history.ts';
+import type { TopCounts } from './top-lists.ts';
 
 /** What one gateway asks another one. */
 export interface HistoryQuestion {
@@ -12,6 +13,8 @@ export interface HistoryQuestion {
   readonly range: HistoryRange;
   /** Whether it wants requests alone of what was counted. */
   readonly isBrief: boolean;
+  /** The URL of an endpoint whose top lists are wanted, and nothing else. */
+  readonly top?: string;
 }
 
 /** How it is sent: numbers are arrays there. */
@@ -23,15 +26,16 @@ interface SentPart extends Omit<HistoryPart, 'rows' | 'away'> {
 interface SentHistory {
   readonly begun: number;
   readonly parts: readonly SentPart[];
+  readonly top?: readonly TopCounts[];
 }
 
 /** The answer to {@link HistoryQuestion}, in its order. @param begun when the file begins, in minutes */
-export function partsText(parts: readonly HistoryPart[], begun: number): string {
+export function partsText(parts: readonly HistoryPart[], begun: number, top: readonly TopCounts[] = []): string {
   const sent = parts.map(({ rows, ...part }) => ({
     ...part,
     rows: rows.map(({ at, values }) => [at, [...values.numbers], values.tallies] as const),
   }));
-  return JSON.stringify({ begun, parts: sent } satisfies SentHistory);
+  return JSON.stringify({ begun, parts: sent, top } satisfies SentHistory);
 }
 
 /** Histories of the other gateways of a shared database: those that answer have the latest, of the others it has what is complete. */
@@ -76,6 +80,12 @@ export class HistoryElsewhere {
     ]);
   }
 
+  /** What the others have counted at an endpoint since somebody looks. */
+  async top(url: string): Promise<TopCounts[]> {
+    const range = { from: 0, to: 0, step: 1 };
+    return (await this.#ask({ of: [], range, isBrief: true, top: url })).flatMap(({ top }) => top);
+  }
+
   /** What those have that do not answer. @param read gets when the files begin of those that do @returns null: it cannot be read */
   async #ofSilent<T>(
     read: (asked: ReadonlyMap<string, number>) => Promise<T>,
@@ -96,8 +106,8 @@ export class HistoryElsewhere {
   async #ask(question: HistoryQuestion) {
     const answers = await this.askAll(JSON.stringify(question));
     return [...answers].map(([node, text]) => {
-      const { begun, parts } = JSON.parse(text) as SentHistory;
-      return { node, begun, parts: parts.map(readPart) };
+      const { begun, parts, top = [] } = JSON.parse(text) as SentHistory;
+      return { node, begun, parts: parts.map(readPart), top };
     });
   }
 }

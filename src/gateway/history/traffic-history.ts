@@ -22,6 +22,7 @@ import {
   type SubjectName,
 } from './history-points.ts';
 import { Values } from './history-values.ts';
+import { type TopCounts, TopLists, topOf } from './top-lists.ts';
 
 const MINUTE_MS = 60_000;
 /** A shorter break is one minute's reconnect, and no break: an agent that flaps would fill the disk. */
@@ -140,6 +141,7 @@ export class TrafficHistory {
   #runs: NewRun[] = [];
   /** By device and time: what is said again replaces what waits. */
   #away = new Map<string, NewAway>();
+  #top: TopLists | null = null;
   #cancel: (() => void) | null = null;
   #writtenAt = Number.NEGATIVE_INFINITY;
   #writing: Promise<void> = Promise.resolve();
@@ -153,7 +155,7 @@ export class TrafficHistory {
       /** What this gateway is called among several. */
       readonly node: string;
       /** What other gateways have; left out: there are none. */
-      readonly elsewhere?: Pick<HistoryElsewhere, 'read' | 'readBriefly' | 'take'> | undefined;
+      readonly elsewhere?: Pick<HistoryElsewhere, 'read' | 'readBriefly' | 'top' | 'take'> | undefined;
       /** Milliseconds since 1970. */
       readonly time?: () => number;
     },
@@ -172,6 +174,7 @@ export class TrafficHistory {
 
   /** Follows what is online at this gateway, now and later. */
   follow(endpoints: EndpointRegistry, sessions: Sessions): void {
+    this.#top = new TopLists({ endpoints, clock: this.context.clock });
     const followEndpoint = (endpoint: OnlineEndpoint) => this.#follow(endpoint, endpoint.url);
     const followLabeled = (tunnel: LabeledUpstream) => this.#follow(tunnel, labelText(tunnel.labels));
     for (const endpoint of endpoints.list()) followEndpoint(endpoint);
@@ -218,6 +221,17 @@ export class TrafficHistory {
     return here.map((part, place) => pointsOf([part, ...(elsewhere[place] ?? [])], range, now));
   }
 
+  /** What requests to an endpoint have most of, by its URL: since somebody looks, and of the last hour at most. */
+  async top(url: string): Promise<TopCounts> {
+    const elsewhere = (await this.own.elsewhere?.top(url)) ?? [];
+    return topOf([...this.topHere(url), ...elsewhere]);
+  }
+
+  /** The same, of this gateway alone. */
+  topHere(url: string): TopCounts[] {
+    return this.#top === null ? [] : [this.#top.read(url)];
+  }
+
   /** The devices that have bound an endpoint here, by its URL or by the hostname in it. */
   devicesOf(key: string): string[] {
     return this.own.file.devicesOf(key);
@@ -254,6 +268,7 @@ export class TrafficHistory {
   /** Everything ends now, for the history. */
   async stop(): Promise<void> {
     this.#cancel?.();
+    this.#top?.stop();
     for (const device of this.#presences.values()) {
       if (device.kind !== 'device' || device.online === 0) continue;
       for (const each of [device, this.#own]) each.countEnd('gateway', device.online);

@@ -83,6 +83,29 @@ const HistoryPoint = z
   .describe('What has happened in one step of a history.');
 export type HistoryPoint = z.output<typeof HistoryPoint>;
 
+const Top = z.object({
+  value: z.string().describe('The path, the network or the status.'),
+  requests: count.describe('How many requests had it; this may be too many, never too few.'),
+  at_least: count.describe('How many it were at least.'),
+});
+
+export const TopRequests = z
+  .object({
+    uri: z.string().describe('The URI of these lists.'),
+    since: z.string().describe('What came since then is counted: an hour at most. RFC 3339, UTC.'),
+    requests: count.describe('Requests in this time.'),
+    not_looked_at: count.describe('Those that no list has: above 100 requests a second.'),
+    paths: z.array(Top).describe('The 20 most frequent paths, without queries.'),
+    client_networks: z
+      .array(Top)
+      .describe('The 20 networks with the most requests: an IPv4 address, or a /56 of IPv6.'),
+    statuses: z.array(Top).describe('The most frequent statuses; `none`: the client left before.'),
+  })
+  .describe(
+    'What requests to an endpoint have most. Counting begins when somebody asks for it, and ends three minutes after nobody does.',
+  );
+export type TopRequests = z.output<typeof TopRequests>;
+
 export const HistoryAnswer = z
   .object({
     uri: z.string().describe('The URI of this history.'),

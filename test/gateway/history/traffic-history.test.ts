@@ -75,17 +75,42 @@ it('counts how requests end, and is there after the gateway has ended and starte
   );
   expect(sum(now.points)).toMatchObject({ ...expected, failed: 0, reconnects: 0 });
   expect(now.points.at(-1)?.latency_ms?.p50 ?? now.points.at(-2)?.latency_ms?.p50).toBeLessThan(1_000);
+  // What requests have most is counted from the first look on.
+  expect(await client.endpoints.getTopRequests(id)).toMatchObject({ requests: 0, paths: [] });
+  for (const path of ['/a?token=1', '/a?token=2', '/404']) await getPublic(first, `https://${HOST}${path}`);
+  let top = await client.endpoints.getTopRequests(id);
+  await until(
+    async () => {
+      top = await client.endpoints.getTopRequests(id);
+      return top.requests === 3;
+    },
+    'the requests are counted',
+    { everyMs: 50 },
+  );
+  expect(top).toMatchObject({
+    paths: [
+      { value: '/a', requests: 2, at_least: 2 },
+      { value: '/404', requests: 1 },
+    ],
+    client_networks: [{ value: '127.0.0.1', requests: 3 }],
+    statuses: [
+      { value: '200', requests: 2 },
+      { value: '404', requests: 1 },
+    ],
+  });
   await first.close();
-  await session.close();
+  // Its SDK may say that the connection is closed already.
+  await session.close().catch(() => {});
 
   const second = await startTestGateway({ dataDir, historyDays: 395 });
   onTestFinished(() => second.close());
   const again = await managementClientOf(second);
+  Object.assign(expected, { requests: 9, successful: 4, client_errors: 2 });
   const later = await again.history.get({ url: String(url), step: 'hour' });
   expect(sum(later.points)).toMatchObject(expected);
   expect(sum((await again.history.get({ url: HOST, step: 'hour' })).points)).toMatchObject(expected);
   const all = sum((await again.history.get()).points);
-  expect(all).toMatchObject({ ...expected, requests: 7, failed: 1 });
+  expect(all).toMatchObject({ ...expected, requests: 10, failed: 1 });
   expect(all.sent_bytes).toBeGreaterThan(50);
   expect(all.known_seconds).toBeGreaterThanOrEqual(sum(later.points).online_seconds ?? 0);
 });
