@@ -97,7 +97,7 @@ function valuesOf(seed: number): Values {
   values.ended[1] = requests;
   values.ended[8 + (seed % 4)] = requests;
   values.setBytes(requests * 431, requests * 12_345);
-  if (seed % 50 === 0) values.refusals = { deny: 3 };
+  if (seed % 50 === 0) values.tallies = { deny: 3 };
   return values;
 }
 

@@ -27,6 +27,8 @@ export const StreamType = {
   refusedAnswer: 0xfffffffa,
   /** Of this project only, to gateways that announce it: whether the upstream of an endpoint can be reached. */
   upstreamState: 0xfffffff9,
+  /** Of this project only, to gateways that announce it: what a device has counted while it had no session. */
+  timesAway: 0xfffffff8,
   /** Of this project only: the other gateways of a cluster, where an agent may have a second session. */
   otherNodes: 0xfffffffb,
   heartbeat: 0xffffffff,
@@ -113,6 +115,7 @@ const AuthExtra = z.preprocess(
     refusedanswers: announced,
     policywarnings: announced,
     upstreamstates: announced,
+    timesaway: announced,
   }),
 );
 
@@ -223,6 +226,25 @@ export type UnbindRequest = z.output<typeof UnbindRequest>;
 export const UpstreamState = z.object({ Id: z.string(), Down: z.boolean() });
 export type UpstreamState = z.output<typeof UpstreamState>;
 
+/** Slots of ten minutes, in seconds: what agents report is as fine as that. */
+export const SLOT_SECONDS = 600;
+/** Of a day, with the one that has begun. */
+export const MAX_SLOTS = 86_400 / SLOT_SECONDS + 1;
+
+const seconds = z.int().nonnegative();
+const reading = z.number().nullable();
+
+/**
+ * When one of ten minutes began, for how many of its seconds the agent ran without a session, and what its machine said at its end:
+ * degrees Celsius, available bytes of memory and of the disk, dBm of its wireless network.
+ */
+const SlotAway = z.tuple([seconds, seconds.max(SLOT_SECONDS), ...([reading, reading, reading, reading] as const)]);
+export type SlotAway = z.output<typeof SlotAway>;
+
+/** `Now`, and when slots began: in whole seconds since 1970, by the agent's clock, which may be wrong. */
+export const TimesAway = z.object({ Now: seconds, Slots: z.array(SlotAway).max(MAX_SLOTS) });
+export type TimesAway = z.output<typeof TimesAway>;
+
 export const CommandAnswer = z.object({ Error: text });
 
 /** Answers that agents get; `Error` is set when the gateway refuses. */
@@ -235,9 +257,12 @@ export const AuthAnswer = z.object({
       SecondLink: announced,
       RequestFeed: announced,
       UpstreamStates: announced,
+      TimesAway: announced,
       Node: announcedText,
     })
-    .catch({ StreamWindow: 0, SecondLink: false, RequestFeed: false, UpstreamStates: false, Node: '' }),
+    .catch({
+      ...{ StreamWindow: 0, SecondLink: false, RequestFeed: false, UpstreamStates: false, TimesAway: false, Node: '' },
+    }),
 });
 
 /** `Nodes`: addresses of their HTTPS ports, `host:port`. `Name`: the server name for sessions there. */

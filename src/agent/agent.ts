@@ -225,12 +225,21 @@ async function launch(context: AgentContext, extras: AgentExtras): Promise<Omit<
   onStop(() => monitor.stop());
   const history = new DeviceHistory(context, {
     ...{ file: join(dataDir, 'history.jsonl'), dataDir, isOnline: () => connector.isOnline },
+    reportAway: async (times) => {
+      if (await connector.reportAway(times)) return true;
+      const access = uplink.apiAccess();
+      if (access === null) return false;
+      // Loaded on demand: few agents need it.
+      const { reportAwayByApi } = await import('./join/report-away.ts');
+      return reportAwayByApi(access, times);
+    },
     tunnels: () =>
       tunnels.list().map((view) => ({
         ...{ id: view.tunnel.id, state: view.status.state, traffic: tunnels.reports.traffic(view) },
       })),
   });
   await history.start();
+  connector.on('online', () => history.sessionChanged(true)).on('offline', () => history.sessionChanged(false));
   onStop(() => history.stop());
 
   // The API, before the connector: it says how the start goes on. On this device, and behind the agent's own endpoint.

@@ -21,6 +21,8 @@ interface ShownPoint {
   readonly at: string;
   readonly known_seconds: number;
   readonly online_seconds: number;
+  readonly away_seconds?: number;
+  readonly sessions_ended?: Readonly<Record<string, number>>;
   readonly requests?: number;
   readonly server_errors?: number;
   readonly refused?: number;
@@ -32,6 +34,7 @@ interface ShownPoint {
 
 const LEVELS = '▁▂▃▄▅▆▇█';
 const NOT_KNOWN = '·';
+const AWAY = '▁';
 /** Where nobody says how wide the terminal is. */
 const DEFAULT_WIDTH = 80;
 const MAX_WIDTH = 120;
@@ -57,11 +60,17 @@ export function historyText(name: string, { from, to, step, points }: ShownHisto
   const slowest = Math.max(0, ...points.map(({ latency_ms }) => latency_ms?.p95 ?? 0));
   const received = bytes(sum(({ received_bytes = 0 }) => received_bytes));
   const sent = bytes(sum(({ sent_bytes = 0 }) => sent_bytes));
+  const away = sum(({ away_seconds = 0 }) => away_seconds);
+  const ends = new Map<string, number>();
+  for (const { sessions_ended = {} } of points)
+    for (const [end, times] of Object.entries(sessions_ended)) ends.set(end, (ends.get(end) ?? 0) + times);
   const facts = [
     known === 0 ? 'nothing is known of this time' : `online ${percent(online / known)} of the time that is known`,
     ...(has('requests') ? [`${sum(requestsOf)} requests`] : []),
     ...(has('failed') ? [`${sum(troubleOf)} failed`, `${sum(({ refused = 0 }) => refused)} refused`] : []),
     ...(has('requests') ? [`${received} received`, `${sent} sent`] : []),
+    ...(away > 0 ? [`device without connection for ${Math.ceil(away / 60)} min`] : []),
+    ...(ends.size > 0 ? [`sessions ended: ${[...ends].map(([end, times]) => `${times} ${end}`).join(', ')}`] : []),
   ];
   const most = (value: number) => `at most ${value}`;
   const rows = [
@@ -79,7 +88,7 @@ export function historyText(name: string, { from, to, step, points }: ShownHisto
       : []),
     `${'online'.padEnd(TITLE_WIDTH)}${groups.map(presence).join('')}`,
   ];
-  const legend = `${' '.repeat(TITLE_WIDTH)}█ online, ▄ partly, blank offline, ${NOT_KNOWN} not known`;
+  const legend = `${' '.repeat(TITLE_WIDTH)}█ online, ▄ partly, ${away > 0 ? `${AWAY} no connection, ` : ''}blank offline, ${NOT_KNOWN} not known`;
   const title = `${printable(name)}: ${from} to ${to}, by the ${step}`;
   return [title, wrapped(facts, columns), '', ...rows, legend].join('\n');
 }
@@ -98,6 +107,7 @@ function added(one: ShownPoint, other: ShownPoint): ShownPoint {
     at: one.at,
     known_seconds: one.known_seconds + other.known_seconds,
     online_seconds: one.online_seconds + other.online_seconds,
+    away_seconds: (one.away_seconds ?? 0) + (other.away_seconds ?? 0),
     requests: requestsOf(one) + requestsOf(other),
     failed: troubleOf(one) + troubleOf(other),
     latency_ms:
@@ -128,7 +138,9 @@ function bars(
   return `${title.padEnd(TITLE_WIDTH)}${line.join('')}${most === 0 ? '' : `  ${scale(most)}`}`;
 }
 
-function presence({ known_seconds: known, online_seconds: online }: ShownPoint): string {
+function presence({ known_seconds: known, online_seconds: online, away_seconds: away = 0 }: ShownPoint): string {
+  // Also while no gateway ran.
+  if (online === 0 && away > 0) return AWAY;
   if (known === 0) return NOT_KNOWN;
   if (online === 0) return ' ';
   // Clocks of a second: a point that is online all the time may lack one.

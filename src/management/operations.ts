@@ -21,7 +21,7 @@ import {
   RefusedEventChoice,
   refusedEvents,
 } from './resources/event.ts';
-import { GatewayHistoryQuery, HistoryAnswer, HistoryQuery } from './resources/history.ts';
+import { GatewayHistoryQuery, HistoryAnswer, HistoryQuery, TopRequests } from './resources/history.ts';
 import { ipPolicies, ipPolicyRules, ipRestrictions } from './resources/ip-policy.ts';
 import { messageRules } from './resources/message-rule.ts';
 import { PersonLink, people } from './resources/person.ts';
@@ -401,6 +401,12 @@ export const OPERATIONS = {
     ...writable(endpoints),
     list: { ...readable(endpoints).list, filters: EndpointFilters },
     getHistory: historyOf(endpoints, '/{id}/history', 'Get the history of an endpoint that is online', HistoryQuery),
+    getTopRequests: get(
+      endpoints,
+      '/{id}/top_requests',
+      'Get the most frequent paths, client networks and statuses of an endpoint in the last hour',
+      TopRequests,
+    ),
   },
   history: {
     get: historyOf(

@@ -344,6 +344,7 @@ const workflows = {
     expect(await client.endpoints.get(ENDPOINT.id)).toMatchObject({ url: ENDPOINT.url, tunnel: { id: TUNNEL.id } });
     expect((await client.endpoints.list()).items).toHaveLength(1);
     expect(await client.endpoints.getHistory(ENDPOINT.id)).toMatchObject({ step: 'hour', points: [] });
+    expect(await client.endpoints.getTopRequests(ENDPOINT.id)).toMatchObject({ requests: 0, paths: [] });
     expect(await client.history.get({ url: ENDPOINT.url, step: 'minute' })).toMatchObject({ step: 'minute' });
     await client.tunnelSessions.restart(SESSION.id);
     await client.tunnelSessions.stop(SESSION.id);

@@ -134,6 +134,8 @@ export async function startManagementServer(options: ManagementServerOptions = {
         read: async () => ({ steps: [], longestOutage: null }),
         readBriefly: async () => [],
         devicesOf: () => [],
+        wasAway: () => {},
+        top: async () => ({ since: 0, requests: 0, missed: 0, paths: [], networks: [], statuses: [] }),
       },
       people,
       catchUp: async () => {},

@@ -34,7 +34,7 @@ function countsOf(): Values {
   // All within 10 to 20 ms.
   values.ended[ENDINGS.length + 2] = 100;
   values.setBytes(2_048, 1_048_576);
-  values.refusals = { deny: 6 };
+  values.tallies = { deny: 6 };
   return values;
 }
 
@@ -62,7 +62,11 @@ async function writeHistory(dataDir: string, device: string): Promise<void> {
       run(of, ago(4.5), now),
     ]),
   ];
-  await file.write(rows, runs, now);
+  // The device ran for most of the half hour offline.
+  const away = [0, 1].map((slot) => ({
+    ...{ device, at: ago(5) / 60 + 10 * slot, seconds: 600, machine: [61.2, null, null, -71] as const },
+  }));
+  await file.write(rows, runs, now, away);
   await file.sumUp(Math.floor(now / 60));
   await file.close();
 }
@@ -126,7 +130,10 @@ describe('the history on the dashboard', unless(NO_CHROMIUM), () => {
     });
     // Nothing is another thing than nothing known.
     expect(rows[2]).toMatchObject({ Online: '1 h', 'Not known': '0 s', Requests: '0', p50: '–' });
-    expect(rows[5]).toMatchObject({ Online: '30 min', Offline: '30 min', 'Not known': '0 s' });
+    expect(rows[5]).toMatchObject({
+      ...{ Online: '30 min', Offline: '30 min', 'Without connection': '20 min', 'Not known': '0 s' },
+    });
+    expect(summary).toContain('For 20 min without a session, the device ran');
     for (const at of [8, 9, 10]) expect(rows[at]).toMatchObject({ Online: '0 s', 'Not known': '1 h', Requests: '–' });
 
     // The bar of three hours ago has 80 of 100 parts of the axis, which takes 142 of 150 pixels.
@@ -185,6 +192,20 @@ describe('the history on the dashboard', unless(NO_CHROMIUM), () => {
     };
     await examine('plots', WIDTHS);
     await page.getByRole('button', { name: 'Show as a table' }).click();
+    await page.getByText('counted only while somebody looks').waitFor();
+    const top = (value: string, requests: number, at_least = requests) => ({ value, requests, at_least });
+    const lists = {
+      ...{ since: new Date().toISOString(), requests: 1_234, not_looked_at: 34 },
+      ...{ paths: [top(`/${'long/'.repeat(30)}`, 900, 800)], client_networks: [top('2001:db8:1:0::/56', 1_200)] },
+      statuses: [top('200', 1_100), top('none', 100)],
+    };
+    await page.route('**/endpoints?search=*', (route) =>
+      route.fulfill({ json: { endpoints: [{ id: 'ep_1', url: URL_OF_CAM }] } }),
+    );
+    await page.route('**/endpoints/ep_1/top_requests', (route) => route.fulfill({ json: lists }));
+    await page.getByRole('button', { name: 'Count them' }).click();
+    await page.getByText('of which the lists lack 34').waitFor();
+    await page.getByText('up to 900').waitFor();
     await examine('table', [360]);
     expect(found).toEqual([]);
     expect(troubles).toEqual([]);

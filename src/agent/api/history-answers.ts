@@ -1,4 +1,5 @@
-import { type DeviceHistory, ofTunnel, SLOT_SECONDS, type Slot } from '../history/device-history.ts';
+import { SLOT_SECONDS } from '../../agent-protocol/messages.ts';
+import { type DeviceHistory, ofTunnel, type Slot } from '../history/device-history.ts';
 import type { Tunnel } from '../tunnels/tunnel.ts';
 
 type Slots = Pick<DeviceHistory, 'slots'>;

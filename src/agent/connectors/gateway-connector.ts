@@ -1,4 +1,5 @@
 import { EventEmitter } from 'node:events';
+import type { TimesAway } from '../../agent-protocol/messages.ts';
 import { Limiter } from '../../lib/limiter.ts';
 import { hostPort } from '../../lib/network/ip-address.ts';
 import type { AgentContext } from '../context/agent-context.ts';
@@ -103,6 +104,13 @@ export class GatewayConnector extends EventEmitter<ConnectorEvents> implements C
       if (isOffline(error)) return this.#openIn(other, request);
       throw error;
     }
+  }
+
+  /** Tells a gateway what was counted while there was no session. @returns false: none takes such reports now @throws its refusal */
+  async reportAway(times: TimesAway): Promise<boolean> {
+    const takes = [...this.#sessions].find(({ reportAway }) => reportAway !== undefined);
+    await takes?.reportAway?.(times);
+    return takes !== undefined;
   }
 
   async #openIn(session: GatewaySession, request: EndpointRequest): Promise<ConnectedEndpoint> {

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import type { TimesAway } from '../../agent-protocol/messages.ts';
 import type { Log } from '../../lib/log/log.ts';
 import type { ProxyRules } from '../../lib/network/proxy-rules.ts';
 import type { TrustedCas } from '../../lib/network/tls-options.ts';
@@ -58,6 +59,8 @@ export interface GatewayNode {
 export interface GatewaySession {
   /** The gateway's place in a cluster; omitted: it is the only one, or does not say. */
   readonly node?: { readonly id: string; others(): Promise<GatewayNode[]> };
+  /** Tells the gateway what was counted while there was no session; omitted: it takes no such reports. */
+  readonly reportAway?: (times: TimesAway) => Promise<void>;
   /** Resolves with the reason when the session ends, by close() too; never rejects. */
   readonly lost: Promise<string>;
   /** Binds an endpoint; as `Connector.open` does. */

@@ -1,5 +1,6 @@
 import { appendFile, readFile, rename, writeFile } from 'node:fs/promises';
 import { z } from 'zod';
+import { SLOT_SECONDS, type SlotAway, type TimesAway } from '../../agent-protocol/messages.ts';
 import { hasErrno, messageOf } from '../../lib/errors.ts';
 import { Repeats } from '../../lib/log/repeats.ts';
 import type { AgentContext } from '../context/agent-context.ts';
@@ -8,14 +9,17 @@ import type { Traffic } from '../upstreams/traffic-counters.ts';
 import { machineState } from './machine-state.ts';
 
 const MINUTE_MS = 60_000;
-/** Seconds of a slot. The file gets a line for each, and no more than this: SD cards wear out. */
-export const SLOT_SECONDS = 600;
+/** The file gets a line for each slot, and no more than this: SD cards wear out. */
 const KEPT_SLOTS = 144;
 /** An agent that stops earlier writes nothing. */
 const MIN_SECONDS = 60;
 /** What the file gets in the time that is kept, in bytes; beyond it, slots are in memory only. */
 const MAX_WRITTEN = 200_000;
 const MODE = 0o600;
+/** Shorter times without a session are no news for the gateway. */
+const MIN_AWAY_SECONDS = 10;
+/** After a session has begun: a thousand devices that come back at once do not report at once. */
+const REPORT_MS = { least: 1_000, more: 10_000 };
 
 const count = z.int().nonnegative();
 const TunnelSlot = z.tuple([
@@ -37,6 +41,8 @@ const Slot = z.object({
   sessions: count,
   /** By id; left out: online all the time, without traffic. */
   tunnels: z.record(z.string(), TunnelSlot),
+  /** The slots that began before this are known to the gateway. */
+  told: count.optional(),
   ...{ temperature: reading, freeMemory: reading, freeDisk: reading, signal: reading },
 });
 export type Slot = z.output<typeof Slot>;
@@ -67,6 +73,9 @@ export class DeviceHistory {
   #cancel: (() => void) | null = null;
   #writing: Promise<void> = Promise.resolve();
   readonly #failures = new Repeats();
+  /** Of slots, by their beginning, what the gateway knows of their seconds without a session. */
+  #told = new Map<number, number>();
+  #cancelReport: (() => void) | null = null;
 
   constructor(
     private readonly context: Pick<AgentContext, 'clock' | 'log'>,
@@ -75,6 +84,8 @@ export class DeviceHistory {
       readonly dataDir: string;
       readonly isOnline: () => boolean;
       readonly tunnels: () => readonly CountedTunnel[];
+      /** @returns false: no gateway takes reports now @throws its refusal */
+      readonly reportAway?: (times: TimesAway) => Promise<boolean>;
       /** Milliseconds since 1970; left out: the system's clock. */
       readonly time?: () => number;
     },
@@ -85,15 +96,25 @@ export class DeviceHistory {
 
   async start(): Promise<void> {
     this.#slots = await this.#read();
+    const told = Math.max(0, ...this.#slots.map((slot) => slot.told ?? 0));
+    for (const slot of this.#slots) if (slot.at < told) this.#told.set(slot.at, awayIn(slot));
     this.#next();
   }
 
   /** Writes what it has, unless that is nearly nothing: a start that fails changes nothing. */
   async stop(): Promise<void> {
     this.#cancel?.();
+    this.#cancelReport?.();
     this.#look();
     if (this.#current.ran >= MIN_SECONDS) this.#end();
     await this.#writing;
+  }
+
+  /** A session has come, or the last one has gone: so that what was before counts to the second. */
+  sessionChanged(isOnline: boolean): void {
+    this.#look(!isOnline);
+    this.#cancelReport?.();
+    if (isOnline) this.#reportSoon();
   }
 
   /** The slots of the last day, the oldest first, with the one that runs. */
@@ -107,22 +128,64 @@ export class DeviceHistory {
     this.#cancel = this.context.clock.after(MINUTE_MS, () => {
       this.#look();
       const at = slotAt(this.#seconds);
-      if (at !== this.#current.at) this.#end();
+      if (at !== this.#current.at) {
+        this.#end();
+        // What a gateway has not taken, it may take now.
+        if (this.own.isOnline()) this.#reportSoon();
+      }
       this.#next();
     });
   }
 
-  #look(): void {
+  #reportSoon(): void {
+    const { least, more } = REPORT_MS;
+    this.#cancelReport = this.context.clock.after(
+      least + this.context.clock.random() * more,
+      () => void this.#report(),
+    );
+  }
+
+  /** Completes the history of the gateway. */
+  async #report(): Promise<void> {
+    // What the machine says is there once its slot is written.
+    await this.#writing;
+    const news = this.slots.filter((slot) => {
+      const away = awayIn(slot);
+      return away >= MIN_AWAY_SECONDS && away > (this.#told.get(slot.at) ?? 0);
+    });
+    if (news.length === 0) return;
+    const present = await machineState(this.own.dataDir);
+    const slots = news.map((slot): SlotAway => {
+      const { at } = slot;
+      // Of the slot that runs, nothing is known yet.
+      const { temperature, freeMemory, freeDisk, signal } = slot === this.#current ? present : slot;
+      return [at, awayIn(slot), temperature, freeMemory, freeDisk, signal];
+    });
+    try {
+      if (!(await this.own.reportAway?.({ Now: this.#seconds, Slots: slots }))) return;
+    } catch (error) {
+      this.context.log.debug({ reason: messageOf(error) }, 'times away not reported');
+      return;
+    }
+    for (const [at, away] of slots) this.#told.set(at, away);
+    const oldest = this.#seconds - KEPT_SLOTS * SLOT_SECONDS;
+    for (const at of this.#told.keys()) if (at < oldest) this.#told.delete(at);
+    // A later start need not say it again.
+    this.#current.told = this.#current.at;
+  }
+
+  #look(isOnline = this.own.isOnline()): void {
     const now = this.context.clock.now();
     // The rest of a second counts with the next look: pages may look more often.
     const seconds = Math.floor((now - this.#lookedAt) / 1000);
     this.#lookedAt += seconds * 1000;
     const slot = this.#current;
-    const isOnline = this.own.isOnline();
     slot.ran += seconds;
     if (isOnline) slot.online += seconds;
-    if (isOnline && !this.#wasOnline) slot.sessions += 1;
-    this.#wasOnline = isOnline;
+    // It may have come after what is counted here.
+    const isNow = this.own.isOnline();
+    if (isNow && !this.#wasOnline) slot.sessions += 1;
+    this.#wasOnline = isNow;
     const counted = new Map<string, Counted>();
     for (const { id, state, traffic } of this.own.tunnels()) {
       const { requests = 0, bytesIn = 0, bytesOut = 0 } = traffic ?? {};
@@ -188,6 +251,11 @@ export class DeviceHistory {
 /** What a tunnel has in a slot. */
 export function ofTunnel({ tunnels, ran }: Slot, id: string): TunnelSlot {
   return tunnels[id] ?? [ran, 0, 0, 0];
+}
+
+/** Seconds of a slot without a session. */
+function awayIn({ ran, online }: Slot): number {
+  return Math.min(SLOT_SECONDS, ran - online);
 }
 
 function isQuiet([online, ...counts]: TunnelSlot, ran: number): boolean {

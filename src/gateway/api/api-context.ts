@@ -15,7 +15,7 @@ export interface ApiContext extends Pick<GatewayContext, 'store' | 'domains' | '
   addresses: AddressSettings;
   live: LiveView;
   /** Null, or left out: the gateway keeps none. */
-  history?: Pick<TrafficHistory, 'read' | 'readBriefly' | 'devicesOf'> | null;
+  history?: Pick<TrafficHistory, 'read' | 'readBriefly' | 'top' | 'devicesOf' | 'wasAway'> | null;
   sightings: Pick<DeviceSightings, 'latest'>;
   links: Links;
   /** Called when a domain may need a certificate, or no longer needs one. */

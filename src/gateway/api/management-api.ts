@@ -16,6 +16,7 @@ import type { FleetUpdates } from '../releases/fleet-updates.ts';
 import type { PeopleProvider } from '../sign-in/people-provider.ts';
 import { DatabaseAway, DatabaseBusy, DatabaseHeld, DatabaseUnwritable } from '../store/sql/database-problems.ts';
 import { agentShareLinksRouter } from './agent-share-links-router.ts';
+import { agentTimesAwayRouter } from './agent-times-away-router.ts';
 import { agentUpdatesRouter } from './agent-updates-router.ts';
 import { type ApiContext, createLinks } from './api-context.ts';
 import { FailedAttempts, type RefusesAddress, requireApiKey } from './authentication.ts';
@@ -113,6 +114,7 @@ export function createManagementApi(
   app.use(enrolmentRouter(context, attempts, clock, withBody));
   const agentRoutes = { attempts, isRefused, clock, withBody };
   app.use(agentShareLinksRouter(context, agentRoutes));
+  app.use(agentTimesAwayRouter(context, agentRoutes));
   app.use(agentUpdatesRouter({ ...context, fleetUpdates, dataDir }, agentRoutes));
   const unsupported = unsupportedKinds(guards, context.links);
   app.use(...createRouters(context, guards), unsupported, notFound, ...errorHandlers(log));

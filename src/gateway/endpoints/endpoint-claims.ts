@@ -4,6 +4,7 @@ import { type AddressSettings, bindingOf, randomEndpointName, urlOf, type Wanted
 import { type EndpointOwner, haveOneOwner, newestOfLargestShare } from './endpoint-owner.ts';
 import type { EndpointRegistry } from './endpoint-registry.ts';
 import type { EndpointAddress, OnlineEndpoint } from './online-endpoint.ts';
+import { EndOfSession } from './session-end.ts';
 import { NO_TCP_PORT, type PortLease, type TcpPortAllocator } from './tcp-port-allocator.ts';
 
 /** An address that was free or can be shared; a tcp address comes with its open port. */
@@ -131,7 +132,7 @@ async function takeOver(holder: OnlineEndpoint, claimant: EndpointOwner, pooled:
   const session = holder.owner;
   const ours = session.credential.id === claimant.credential.id && session !== claimant;
   if (!ours || (await session.isAlive())) throw onlineHere(holder, claimant, pooled);
-  session.end(new Error('agent unresponsive: another session of its authtoken bound the endpoint'));
+  session.end(new EndOfSession('silent', 'agent unresponsive: another session of its authtoken bound the endpoint'));
 }
 
 function authoritiesOf({ tls }: OnlineEndpoint): string {

@@ -5,6 +5,7 @@ import type { HistoryFile } from './history-file.ts';
 import type { HistoryPart, HistoryRange, SubjectName } from './history-points.ts';
 import { Values } from './history-values.ts';
 import type { SharedHistory } from './shared-history.ts';
+import type { TopCounts } from './top-lists.ts';
 
 /** What one gateway asks another one. */
 export interface HistoryQuestion {
@@ -12,25 +13,29 @@ export interface HistoryQuestion {
   readonly range: HistoryRange;
   /** Whether it wants requests alone of what was counted. */
   readonly isBrief: boolean;
+  /** The URL of an endpoint whose top lists are wanted, and nothing else. */
+  readonly top?: string;
 }
 
 /** How it is sent: numbers are arrays there. */
-interface SentPart extends Omit<HistoryPart, 'rows'> {
-  readonly rows: readonly (readonly [at: number, numbers: readonly number[], refusals: Values['refusals']])[];
+interface SentPart extends Omit<HistoryPart, 'rows' | 'away'> {
+  readonly away?: HistoryPart['away'];
+  readonly rows: readonly (readonly [at: number, numbers: readonly number[], tallies: Values['tallies']])[];
 }
 
 interface SentHistory {
   readonly begun: number;
   readonly parts: readonly SentPart[];
+  readonly top?: readonly TopCounts[];
 }
 
 /** The answer to {@link HistoryQuestion}, in its order. @param begun when the file begins, in minutes */
-export function partsText(parts: readonly HistoryPart[], begun: number): string {
+export function partsText(parts: readonly HistoryPart[], begun: number, top: readonly TopCounts[] = []): string {
   const sent = parts.map(({ rows, ...part }) => ({
     ...part,
-    rows: rows.map(({ at, values }) => [at, [...values.numbers], values.refusals] as const),
+    rows: rows.map(({ at, values }) => [at, [...values.numbers], values.tallies] as const),
   }));
-  return JSON.stringify({ begun, parts: sent } satisfies SentHistory);
+  return JSON.stringify({ begun, parts: sent, top } satisfies SentHistory);
 }
 
 /** Histories of the other gateways of a shared database: those that answer have the latest, of the others it has what is complete. */
@@ -59,34 +64,59 @@ export class HistoryElsewhere {
 
   async read(of: SubjectName, range: HistoryRange): Promise<HistoryPart[]> {
     const answers = await this.#ask({ of: [of], range, isBrief: false });
+    const parts = answers.flatMap((answer) => answer.parts);
+    const silent = await this.#ofSilent((asked) => this.shared.part(of, range, asked), answers);
+    return silent === null ? parts : [...parts, silent];
+  }
+
+  /** What the other gateways have of many, in the same order. */
+  async readBriefly(question: HistoryQuestion): Promise<HistoryPart[][]> {
+    const { of, range } = question;
+    const answers = await this.#ask(question);
+    const silent = await this.#ofSilent((asked) => this.shared.briefParts(of, range, asked), answers);
+    return of.map((_, place) => [
+      ...answers.flatMap(({ parts }) => parts[place] ?? []),
+      ...(silent?.slice(place, place + 1) ?? []),
+    ]);
+  }
+
+  /** What the others have counted at an endpoint since somebody looks. */
+  async top(url: string): Promise<TopCounts[]> {
+    const range = { from: 0, to: 0, step: 1 };
+    return (await this.#ask({ of: [], range, isBrief: true, top: url })).flatMap(({ top }) => top);
+  }
+
+  /** What those have that do not answer. @param read gets when the files begin of those that do @returns null: it cannot be read */
+  async #ofSilent<T>(
+    read: (asked: ReadonlyMap<string, number>) => Promise<T>,
+    answers: readonly { readonly node: string; readonly begun: number }[],
+  ): Promise<T | null> {
     const asked = new Map([[this.self.node, this.self.begun()]]);
     for (const { node, begun } of answers) asked.set(node, begun);
-    const parts = answers.flatMap((answer) => answer.parts);
     try {
-      return [...parts, await this.shared.part(of, range, asked)];
+      return await read(asked);
     } catch (error) {
       const times = this.#failures.timesDue('read');
       if (times !== null)
         this.log.warn({ times, reason: messageOf(error) }, 'history of silent gateways cannot be read');
-      return parts;
+      return null;
     }
-  }
-
-  /** What the gateways that answer have of many, in the same order: lists do without what silent ones had. */
-  async readBriefly(question: HistoryQuestion): Promise<HistoryPart[][]> {
-    const answers = await this.#ask(question);
-    return question.of.map((_, place) => answers.flatMap(({ parts }) => parts[place] ?? []));
   }
 
   async #ask(question: HistoryQuestion) {
     const answers = await this.askAll(JSON.stringify(question));
     return [...answers].map(([node, text]) => {
-      const { begun, parts } = JSON.parse(text) as SentHistory;
-      return { node, begun, parts: parts.map(readPart) };
+      const { begun, parts, top = [] } = JSON.parse(text) as SentHistory;
+      return { node, begun, parts: parts.map(readPart), top };
     });
   }
 }
 
 function readPart({ rows, ...part }: SentPart): HistoryPart {
-  return { ...part, rows: rows.map(([at, ...values]) => ({ at, values: Values.of(...values) })) };
+  // A gateway of an earlier version knows of none.
+  return {
+    ...part,
+    away: part.away ?? [],
+    rows: rows.map(([at, ...values]) => ({ at, values: Values.of(...values) })),
+  };
 }

@@ -1,5 +1,6 @@
 import { existsSync, renameSync, rmSync } from 'node:fs';
 import type Libsql from 'libsql';
+import { SLOT_SECONDS } from '../../agent-protocol/messages.ts';
 import { messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { runInTurns, type Stepwise } from '../../lib/stepwise.ts';
@@ -41,6 +42,27 @@ export interface NewRun extends Run {
   readonly of: HistorySubject;
 }
 
+/** What a device has said of ten minutes in which it ran without a session, or of a whole day once that is old. */
+export interface Away {
+  /** When they began, in whole minutes since 1970. */
+  readonly at: number;
+  readonly seconds: number;
+  readonly machine: MachineReadings;
+}
+
+/** Degrees Celsius, available bytes of memory and of the disk, dBm of the wireless network; null: not known. */
+export type MachineReadings = readonly [
+  temperature: number | null,
+  memory: number | null,
+  disk: number | null,
+  signal: number | null,
+];
+
+export interface NewAway extends Away {
+  /** Its id. */
+  readonly device: string;
+}
+
 /** Up to where the hours and days, in minutes, and the runs, in seconds, are kept elsewhere. */
 export interface PassedOn {
   readonly hours: number;
@@ -56,6 +78,7 @@ type State = 'hours' | 'days' | 'begun' | 'written' | 'passedHours' | 'passedDay
 /** Minutes in a row of each level. */
 export const MINUTES: Readonly<Record<Level, number>> = { minutes: 1, hours: 60, days: 1440 };
 const DAY = MINUTES.days;
+export const SLOT_MINUTES = SLOT_SECONDS / 60;
 /** How long rows are kept, in minutes: by the minute for somewhat more than the two hours that pages show. */
 const KEPT_MINUTES = 180;
 const KEPT_HOURS = 30 * DAY;
@@ -89,6 +112,16 @@ const SCHEMA = `
   CREATE TABLE state (name TEXT PRIMARY KEY NOT NULL, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
   PRAGMA user_version = ${SCHEMA_VERSION};
 `;
+
+/** Apart: an earlier version uses a file that has it. `told` is when it was written, in whole seconds since 1970. */
+const AWAY_SCHEMA = `
+  CREATE TABLE IF NOT EXISTS away (
+    series INTEGER NOT NULL, at INTEGER NOT NULL, seconds INTEGER NOT NULL,
+    temperature REAL, memory REAL, disk REAL, signal REAL, told INTEGER NOT NULL, PRIMARY KEY (series, at)
+  ) STRICT, WITHOUT ROWID
+`;
+/** The most worrying of what several rows say. */
+const MACHINE = 'max(temperature), min(memory), min(disk), min(signal)';
 
 /**
  * What has happened, in a database of its own: it is no part of the gateway's data, of which several gateways have copies, and
@@ -136,6 +169,7 @@ export class HistoryFile {
       const version = row?.user_version ?? 0;
       if (version > SCHEMA_VERSION) throw new NewerHistory(file);
       if (version === 0) engine.exec(`BEGIN; ${SCHEMA} COMMIT`);
+      engine.exec(AWAY_SCHEMA);
       return new HistoryFile(engine, days);
     } catch (error) {
       engine.close();
@@ -154,24 +188,43 @@ export class HistoryFile {
   }
 
   /**
-   * Adds counts of minutes, and replaces runs by series and beginning.
+   * Adds counts of minutes, and replaces runs by series and beginning. Of what devices say twice, the longer time counts.
    * @param now in whole seconds since 1970 @returns resolves when it is written
    */
-  write(rows: readonly NewHistoryRow[], runs: readonly NewRun[], now: number): Promise<void> {
-    return this.#transaction(this.#writing(rows, runs, now));
+  write(
+    rows: readonly NewHistoryRow[],
+    runs: readonly NewRun[],
+    now: number,
+    away: readonly NewAway[] = [],
+  ): Promise<void> {
+    return this.#transaction(this.#writing(rows, runs, now, away));
   }
 
-  *#writing(rows: readonly NewHistoryRow[], runs: readonly NewRun[], now: number): Stepwise<void> {
+  *#writing(
+    rows: readonly NewHistoryRow[],
+    runs: readonly NewRun[],
+    now: number,
+    away: readonly NewAway[],
+  ): Stepwise<void> {
     // What is summed up already is complete, whatever the clock does.
     const open = this.#state('hours');
     for (const { of, at, values } of rows) {
       const place = [this.#seriesOf(of), Math.max(at, open)] as const;
-      const { numbers, refusals } = this.#known('minutes', ...place).add(values);
-      this.#put('minutes', ...place, numbers, refusals);
+      this.#put('minutes', ...place, this.#known('minutes', ...place).add(values));
       yield;
     }
     for (const { of, since, until } of runs) {
       this.#run('INSERT OR REPLACE INTO runs VALUES (?, ?, ?)', [this.#seriesOf(of), since, until]);
+      yield;
+    }
+    for (const { device, at, seconds, machine } of away) {
+      const series = this.#seriesOf({ kind: 'device', key: device, device });
+      this.#run(
+        `INSERT INTO away VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
+          seconds = excluded.seconds, temperature = excluded.temperature, memory = excluded.memory, disk = excluded.disk,
+          signal = excluded.signal, told = excluded.told WHERE excluded.seconds > seconds`,
+        [series, at, seconds, ...machine, now],
+      );
       yield;
     }
     this.#setState('written', now);
@@ -207,10 +260,9 @@ export class HistoryFile {
         `INSERT OR REPLACE INTO ${into} SELECT series, ${bucket}, ${SUMS}, NULL FROM ${from} ${where} GROUP BY series, ${bucket}`,
         range,
       );
-      const refused = `SELECT series, ${bucket}, refusals FROM ${from} ${where} AND refusals IS NOT NULL`;
-      for (const [series, at, text] of this.#all(refused, range) as [number, number, string][]) {
-        const { numbers, refusals } = this.#known(into, series, at).add(Values.of([], JSON.parse(text)));
-        this.#put(into, series, at, numbers, refusals);
+      const tallied = `SELECT series, ${bucket}, refusals FROM ${from} ${where} AND refusals IS NOT NULL`;
+      for (const [series, at, text] of this.#all(tallied, range) as [number, number, string][]) {
+        this.#put(into, series, at, this.#known(into, series, at).add(Values.of([], JSON.parse(text))));
       }
       this.#run(`DELETE FROM ${from} WHERE series BETWEEN ? AND ? AND at < ?`, [first, last, kept]);
       yield;
@@ -228,10 +280,17 @@ export class HistoryFile {
         for (const { at, seconds } of secondsByDay(since, to)) {
           const values = this.#known('days', series, at);
           values.numbers[COLUMNS.indexOf('online')] = values.online + seconds;
-          this.#put('days', series, at, values.numbers, values.refusals);
+          this.#put('days', series, at, values);
         }
       }
       this.#run(`DELETE FROM runs WHERE series BETWEEN ? AND ? AND ${ended}`, [first, last, end]);
+      const old = 'FROM away WHERE series BETWEEN ? AND ? AND at < ?';
+      const day = `at - at % ${DAY}`;
+      this.#run(
+        `INSERT OR REPLACE INTO away SELECT series, ${day}, sum(seconds), ${MACHINE}, max(told) ${old} GROUP BY series, ${day}`,
+        [first, last, until],
+      );
+      this.#run(`DELETE ${old} AND at % ${DAY} > 0`, [first, last, until]);
       yield;
     }
   }
@@ -239,7 +298,8 @@ export class HistoryFile {
   *#forgetting(before: number): Stepwise<void> {
     for (const [first, last] of this.#parts()) {
       this.#run('DELETE FROM days WHERE series BETWEEN ? AND ? AND at < ?', [first, last, before]);
-      const isEmpty = ['minutes', 'hours', 'days', 'runs']
+      this.#run('DELETE FROM away WHERE series BETWEEN ? AND ? AND at < ?', [first, last, before]);
+      const isEmpty = ['minutes', 'hours', 'days', 'runs', 'away']
         .map((table) => `NOT EXISTS (SELECT 1 FROM ${table} WHERE ${table}.series = id)`)
         .join(' AND ');
       this.#run(`DELETE FROM series WHERE id BETWEEN ? AND ? AND ${isEmpty}`, [first, last]);
@@ -345,6 +405,14 @@ export class HistoryFile {
     return rows.map(([at, seconds]) => ({ at, seconds }));
   }
 
+  /** What devices have said of their times away. @param from in whole minutes since 1970, like `to` */
+  away(series: readonly number[], from: number, to: number): Away[] {
+    // Slots begin before what they are asked for.
+    const sql =
+      'SELECT at, seconds, temperature, memory, disk, signal FROM away WHERE series = ? AND at > ? AND at < ?';
+    return series.flatMap((id) => this.#all(sql, [id, from - SLOT_MINUTES, to]).map(readAway));
+  }
+
   /** The devices that have bound an endpoint, by its URL or by the hostname in it. */
   devicesOf(key: string): string[] {
     const sql = "SELECT DISTINCT device FROM series WHERE id IN (SELECT value FROM json_each(?)) AND device <> ''";
@@ -362,7 +430,13 @@ export class HistoryFile {
   }
 
   /** What is complete and was not {@link passedOn} yet: rows by the hour and the day, and runs that are new or have ended. */
-  notPassedOn(): { hours: NewHistoryRow[]; days: NewHistoryRow[]; runs: NewRun[]; until: PassedOn } {
+  notPassedOn(): {
+    hours: NewHistoryRow[];
+    days: NewHistoryRow[];
+    runs: NewRun[];
+    away: NewAway[];
+    until: PassedOn;
+  } {
     const subject = (id: unknown): HistorySubject => {
       const [row] = this.#all('SELECT kind, key, device FROM series WHERE id = ?', [Number(id)]);
       const [kind, key, device] = row as [HistorySubject['kind'], string, string];
@@ -383,6 +457,9 @@ export class HistoryFile {
         since: Number(since),
         until: end === null ? null : Number(end),
       })),
+      away: this.#all('SELECT at, seconds, temperature, memory, disk, signal, series FROM away WHERE told >= ?', [
+        changed,
+      ]).map((row) => ({ device: subject(row[6]).device, ...readAway(row) })),
       until,
     };
   }
@@ -443,9 +520,9 @@ export class HistoryFile {
     return row === undefined ? new Values() : readRow(row).values;
   }
 
-  #put(level: Level, series: number, at: number, numbers: Float64Array, refusals: Values['refusals']): void {
+  #put(level: Level, series: number, at: number, { numbers, tallies }: Values): void {
     const places = ', ?'.repeat(COLUMNS.length);
-    const text = refusals && JSON.stringify(refusals);
+    const text = tallies && JSON.stringify(tallies);
     this.#run(`INSERT OR REPLACE INTO ${level} VALUES (?, ?${places}, ?)`, [series, at, ...numbers, text]);
   }
 
@@ -479,12 +556,16 @@ class NewerHistory extends Error {
 }
 
 function readRow([series, at, ...rest]: readonly unknown[]): HistoryRow {
-  const refusals = rest[COLUMNS.length];
+  const tallies = rest[COLUMNS.length];
   const values = Values.of(
     rest.slice(0, COLUMNS.length) as number[],
-    refusals === null || refusals === undefined ? null : JSON.parse(String(refusals)),
+    tallies === null || tallies === undefined ? null : JSON.parse(String(tallies)),
   );
   return { series: Number(series), at: Number(at), values };
+}
+
+function readAway([at, seconds, ...machine]: readonly unknown[]): Away {
+  return { at: Number(at), seconds: Number(seconds), machine: machine.slice(0, 4) as unknown as MachineReadings };
 }
 
 /** The seconds of a run on each of its days. @returns days as minutes since 1970 */

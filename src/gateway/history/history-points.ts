@@ -1,6 +1,15 @@
 import type { Stepwise } from '../../lib/stepwise.ts';
 import { ENDINGS } from '../endpoints/traffic-counts.ts';
-import { type HistoryFile, type HistorySubject, type Level, MINUTES, type Run } from './history-file.ts';
+import {
+  type Away,
+  type HistoryFile,
+  type HistorySubject,
+  type Level,
+  type MachineReadings,
+  MINUTES,
+  type Run,
+  SLOT_MINUTES,
+} from './history-file.ts';
 import { Values } from './history-values.ts';
 
 /** Some time of a history. */
@@ -10,6 +19,10 @@ export interface HistoryStep {
   /** Seconds of it in which a gateway ran, since it was first online; of the others, nothing is known. */
   readonly known: number;
   readonly online: number;
+  /** Seconds in which the device ran without a session, as it has said afterwards; of them, a gateway need not have run. */
+  readonly away: number;
+  /** What the device said of its machine in that time: the most worrying of it; null: nothing. */
+  readonly machine: MachineReadings | null;
   readonly values: Values;
 }
 
@@ -30,6 +43,8 @@ export interface HistoryPart {
   readonly runs: readonly Run[];
   /** When the gateway ran. */
   readonly known: readonly Run[];
+  /** What its devices have said of their times without a session. */
+  readonly away: readonly Away[];
   /** When it was first online, in whole seconds since 1970, whatever is asked for; null: never. */
   readonly seen: number | null;
 }
@@ -52,7 +67,9 @@ export function historyPart(file: HistoryFile, of: SubjectName, { from, to, step
     ...oldRuns(file, series, from, to),
   ];
   const rows = file.rows(counted, levelOf(step), from, to);
-  return { rows, runs: runs(own), known: runs(gateways), seen: file.firstSeen(own) };
+  const devices = of.kind === 'endpoint' ? file.devicesOf(of.key).flatMap((id) => file.series('device', id)) : own;
+  const away = of.kind === 'gateway' ? [] : file.away(devices, from, to);
+  return { rows, runs: runs(own), known: runs(gateways), away, seen: file.firstSeen(own) };
 }
 
 /**
@@ -69,7 +86,7 @@ export function* briefParts(
   for (const { kind, key } of of) {
     const own = file.series(kind, key);
     const rows = file.requestsByHour(kind === 'device' ? file.endpointsOf(key) : own, from, to);
-    parts.push({ rows, runs: file.runs(own, from * 60, to * 60), known, seen: file.firstSeen(own) });
+    parts.push({ rows, runs: file.runs(own, from * 60, to * 60), known, away: [], seen: file.firstSeen(own) });
     yield;
   }
   return parts;
@@ -108,13 +125,53 @@ export function pointsOf(parts: readonly HistoryPart[], range: HistoryRange, now
   );
   // What has come yesterday was not offline for a month.
   const seen = firstSeen(parts);
+  const away = awayIn(parts, range, online, seen);
   const points: HistoryStep[] = [];
   for (let at = from; at < to; at += step) {
     const here = values.get(at) ?? new Values();
     const ran = Math.min(known.get(at) ?? 0, Math.max(0, (at + step) * 60 - seen));
-    points.push({ at, known: ran, online: Math.min(ran, online.get(at) ?? 0), values: here });
+    const up = Math.min(ran, online.get(at) ?? 0);
+    const { seconds = 0, machine = null } = away.get(at) ?? {};
+    // What the gateway has counted itself stands.
+    const most = Math.min((at + step) * 60, now) - at * 60 - up;
+    points.push({ at, known: ran, online: up, away: Math.max(0, Math.min(seconds, most)), machine, values: here });
   }
   return points;
+}
+
+/** What devices say of each step. Of ten minutes, the seconds are among those in which it was not online. */
+function awayIn(
+  parts: readonly HistoryPart[],
+  { from, to, step }: HistoryRange,
+  online: ReadonlyMap<number, number>,
+  seen: number,
+): Map<number, { seconds: number; machine: MachineReadings }> {
+  const slots = new Map<number, Away>();
+  for (const slot of parts.flatMap((part) => part.away)) {
+    // It may have told two gateways.
+    if ((slots.get(slot.at)?.seconds ?? -1) < slot.seconds) slots.set(slot.at, slot);
+  }
+  const steps = new Map<number, { seconds: number; machine: MachineReadings }>();
+  for (const { at, seconds, machine } of slots.values()) {
+    if ((at + SLOT_MINUTES) * 60 <= seen) continue;
+    const isFine = step < SLOT_MINUTES;
+    const begins = isFine ? Array.from({ length: SLOT_MINUTES / step }, (_, n) => at + n * step) : [at - (at % step)];
+    const free = (begin: number) => (isFine ? step * 60 - (online.get(begin) ?? 0) : 1);
+    const all = begins.reduce((sum, begin) => sum + free(begin), 0);
+    for (const begin of begins) {
+      if (begin < from || begin >= to || all === 0) continue;
+      const before = steps.get(begin);
+      const share = Math.round((seconds * free(begin)) / all);
+      steps.set(begin, { seconds: (before?.seconds ?? 0) + share, machine: worse(before?.machine, machine) });
+    }
+  }
+  return steps;
+}
+
+function worse(one: MachineReadings | undefined, other: MachineReadings): MachineReadings {
+  const known = (place: 0 | 1 | 2 | 3) => [one?.[place], other[place]].filter((value) => value != null);
+  const least = (place: 1 | 2 | 3) => (known(place).length === 0 ? null : Math.min(...known(place)));
+  return [known(0).length === 0 ? null : Math.max(...known(0)), least(1), least(2), least(3)];
 }
 
 /** In seconds since 1970; infinity: never. */

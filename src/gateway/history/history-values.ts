@@ -1,3 +1,4 @@
+import type { SessionEnd } from '../endpoints/session-end.ts';
 import { ENDINGS, LATENCY_BOUNDS, LATENCY_CLASSES } from '../endpoints/traffic-counts.ts';
 
 const LATENCY_COLUMNS = Array.from({ length: LATENCY_CLASSES }, (_, at) => `latency_${LATENCY_BOUNDS[at] ?? 'more'}`);
@@ -13,6 +14,8 @@ export const COLUMNS: readonly string[] = [
   'online',
 ];
 
+/** Begins names of reasons among the tallies; types of actions have no colon. */
+const SESSIONS = 'session:';
 const ENDED_AT = 1;
 const LATENCY_AT = ENDED_AT + ENDINGS.length;
 const RECEIVED_AT = LATENCY_AT + LATENCY_CLASSES;
@@ -20,25 +23,24 @@ const RECEIVED_AT = LATENCY_AT + LATENCY_CLASSES;
 /** What is counted of an endpoint, a device or a gateway in some time. */
 export class Values {
   readonly numbers = new Float64Array(COLUMNS.length);
-  /** Refused requests by type of action; null: none. */
-  refusals: Record<string, number> | null = null;
+  /** What is counted by name: refused requests by type of action, and ended sessions by reason, see {@link sessionsEnded}; null: none. */
+  tallies: Record<string, number> | null = null;
 
-  static of(numbers: ArrayLike<number>, refusals: Values['refusals']): Values {
+  static of(numbers: ArrayLike<number>, tallies: Values['tallies']): Values {
     const values = new Values();
     values.numbers.set(numbers);
-    values.refusals = refusals;
+    values.tallies = tallies;
     return values;
   }
 
   get isZero(): boolean {
-    return this.numbers.every((value) => value === 0);
+    return this.tallies === null && this.numbers.every((value) => value === 0);
   }
 
-  add({ numbers, refusals }: Values): this {
+  add({ numbers, tallies }: Values): this {
     for (let at = 0; at < numbers.length; at++) this.numbers[at] = (this.numbers[at] ?? 0) + (numbers[at] ?? 0);
-    for (const [action, times] of Object.entries(refusals ?? {})) {
-      this.refusals ??= {};
-      this.refusals[action] = (this.refusals[action] ?? 0) + times;
+    for (const [name, times] of Object.entries(tallies ?? {})) {
+      this.#tally(name, times);
     }
     return this;
   }
@@ -46,10 +48,34 @@ export class Values {
   /** What has been added since it was `before`. */
   since(before: Values): Values {
     const numbers = this.numbers.map((value, at) => value - (before.numbers[at] ?? 0));
-    const grown = Object.entries(this.refusals ?? {})
-      .map(([action, times]) => [action, times - (before.refusals?.[action] ?? 0)] as const)
+    const grown = Object.entries(this.tallies ?? {})
+      .map(([name, times]) => [name, times - (before.tallies?.[name] ?? 0)] as const)
       .filter(([, times]) => times > 0);
     return Values.of(numbers, grown.length === 0 ? null : Object.fromEntries(grown));
+  }
+
+  /** Refused requests by type of action. */
+  get refusals(): Record<string, number> {
+    return this.#tallied((name) => (name.startsWith(SESSIONS) ? null : name));
+  }
+
+  /** Sessions of agents that have ended, or were refused, by reason. */
+  get sessionsEnded(): Record<string, number> {
+    return this.#tallied((name) => (name.startsWith(SESSIONS) ? name.slice(SESSIONS.length) : null));
+  }
+
+  countSession(end: SessionEnd, times: number): void {
+    this.#tally(SESSIONS + end, times);
+  }
+
+  #tally(name: string, times: number): void {
+    this.tallies ??= {};
+    this.tallies[name] = (this.tallies[name] ?? 0) + times;
+  }
+
+  #tallied(nameOf: (name: string) => string | null): Record<string, number> {
+    const named = Object.entries(this.tallies ?? {}).map(([name, times]) => [nameOf(name), times] as const);
+    return Object.fromEntries(named.filter(([name]) => name !== null)) as Record<string, number>;
   }
 
   get requests(): number {

@@ -1,12 +1,15 @@
 import type { Ask } from '../store/shared/postgres-connection.ts';
 import {
+  type Away,
   type HistoryFile,
   type HistorySubject,
   isNamedByHost,
   MINUTES,
+  type NewAway,
   type NewHistoryRow,
   type NewRun,
   type Run,
+  SLOT_MINUTES,
 } from './history-file.ts';
 import { type HistoryPart, type HistoryRange, levelOf, type SubjectName } from './history-points.ts';
 import { Values } from './history-values.ts';
@@ -25,6 +28,10 @@ const SCHEMA = `
   CREATE TABLE IF NOT EXISTS device_agent.history_runs (
     node text NOT NULL, kind text NOT NULL, key text NOT NULL, device text NOT NULL,
     since bigint NOT NULL, until bigint, PRIMARY KEY (kind, key, since, node, device)
+  );
+  CREATE TABLE IF NOT EXISTS device_agent.history_away (
+    node text NOT NULL, device text NOT NULL, at bigint NOT NULL, seconds integer NOT NULL,
+    machine double precision[] NOT NULL, PRIMARY KEY (device, at, node)
   );
   CREATE TABLE IF NOT EXISTS device_agent.history_nodes (node text PRIMARY KEY, written bigint NOT NULL);
 `;
@@ -47,12 +54,13 @@ export class SharedHistory {
 
   /** Passes on what the file has of complete hours and days. @throws {DatabaseAway} */
   async take(file: HistoryFile): Promise<void> {
-    const { hours, days, runs, until } = file.notPassedOn();
-    if (hours.length + days.length + runs.length === 0) return;
+    const { hours, days, runs, away, until } = file.notPassedOn();
+    if (hours.length + days.length + runs.length + away.length === 0) return;
     await this.#prepare();
     for (const part of parts(hours)) await this.#put('hours', part);
     for (const part of parts(days)) await this.#put('days', part);
     for (const part of parts(runs)) await this.#putRuns(part);
+    for (const part of parts(away)) await this.#putAway(part);
     await this.ask(
       'INSERT INTO device_agent.history_nodes VALUES ($1, $2) ON CONFLICT (node) DO UPDATE SET written = excluded.written',
       [this.node, until.runs],
@@ -80,8 +88,56 @@ export class SharedHistory {
       rows: level === 'minutes' ? [] : await this.#rows(of, level, { from, to, step }, begun),
       runs: own,
       known: of.kind === 'gateway' ? own : await runs('gateway', ''),
+      away: of.kind === 'gateway' ? [] : await this.#away(of, { from, to, step }, begun),
       seen: await this.#firstSeen(of),
     };
+  }
+
+  /**
+   * The same of many, by the hour: of what was counted, the requests alone. Endpoints are named by their URLs.
+   * @returns nothing when all gateways that have passed something on are asked
+   */
+  async briefParts(
+    of: readonly SubjectName[],
+    { from, to, step }: HistoryRange,
+    asked: ReadonlyMap<string, number>,
+  ): Promise<HistoryPart[]> {
+    await this.#prepare();
+    const nodes = await this.ask<{ node: string }>('SELECT node FROM device_agent.history_nodes');
+    if (nodes.every(({ node }) => (asked.get(node) ?? Infinity) <= from)) return [];
+    const begun = JSON.stringify(Object.fromEntries(asked));
+    const keys = of.map(({ key }) => key);
+    const known = await this.#runs('gateway', '', { from, to, step }, begun);
+    const rows = await this.ask<{ key: string; device: string; at: string; requests: number }>(
+      `SELECT key, device, at, numbers[1] AS requests FROM device_agent.history
+      WHERE level = 'hours' AND kind = 'endpoint' AND (key = ANY($4) OR device = ANY($4))
+        AND at >= $1 AND at < $2 AND at < coalesce(($3::jsonb->>node)::bigint, $2)`,
+      [from, to, begun, keys],
+    );
+    const runs = await this.ask<{ kind: string; key: string; since: string; until: string }>(
+      `SELECT kind, key, since, least(coalesce(until, written), ($3::jsonb->>node)::bigint * 60) AS until
+      FROM device_agent.history_runs JOIN device_agent.history_nodes USING (node)
+      WHERE kind <> 'gateway' AND key = ANY($4) AND (until IS NULL OR until > $1) AND since < $2`,
+      [from * 60, to * 60, begun, keys],
+    );
+    const seen = await this.ask<{ kind: string; key: string; first: string }>(
+      `SELECT kind, key, min(since) AS first FROM device_agent.history_runs
+      WHERE kind <> 'gateway' AND key = ANY($1) GROUP BY kind, key`,
+      [keys],
+    );
+    return of.map(({ kind, key }) => {
+      const first = seen.find((each) => each.kind === kind && each.key === key)?.first;
+      const own = runs.filter((run) => run.kind === kind && run.key === key);
+      return {
+        rows: rows
+          .filter((row) => (kind === 'device' ? row.device : row.key) === key)
+          .map(({ at, requests }) => ({ at: Number(at), values: Values.of([requests], null) })),
+        runs: own
+          .map(({ since, until }) => ({ since: Number(since), until: Number(until) }))
+          .filter(({ since, until }) => since < until),
+        ...{ known, away: [], seen: first === undefined ? null : Number(first) },
+      };
+    });
   }
 
   async #rows({ kind, key }: SubjectName, level: 'hours' | 'days', { from, to }: HistoryRange, begun: string) {
@@ -90,7 +146,7 @@ export class SharedHistory {
       device: "device = $5 AND kind IN ('endpoint', 'device')",
       endpoint: `kind = 'endpoint' AND ${keyIs(kind, key)}`,
     }[kind];
-    const rows = await this.ask<{ at: string; numbers: number[]; refusals: Values['refusals'] }>(
+    const rows = await this.ask<{ at: string; numbers: number[]; refusals: Values['tallies'] }>(
       `SELECT at, numbers, refusals FROM device_agent.history
       WHERE ${which} AND level = $1 AND at >= $2 AND at < $3 AND at < coalesce(($4::jsonb->>node)::bigint, $3)`,
       [level, from, to, begun, ...(kind === 'gateway' ? [] : [key])],
@@ -121,6 +177,16 @@ export class SharedHistory {
     return rows.map(({ since, until }) => ({ since: Number(since), until: Number(until) }));
   }
 
+  async #away({ kind, key }: SubjectName, { from, to }: HistoryRange, begun: string): Promise<Away[]> {
+    const bound = `IN (SELECT device FROM device_agent.history_runs WHERE kind = 'endpoint' AND ${keyIs('endpoint', key, '$4')})`;
+    const rows = await this.ask<{ at: string; seconds: number; machine: Away['machine'] }>(
+      `SELECT at, seconds, machine FROM device_agent.history_away
+      WHERE device ${kind === 'device' ? '= $4' : bound} AND at > $1 AND at < least($2, coalesce(($3::jsonb->>node)::bigint, $2))`,
+      [from - SLOT_MINUTES, to, begun, key],
+    );
+    return rows.map(({ at, ...row }) => ({ at: Number(at), ...row }));
+  }
+
   async #prepare(): Promise<void> {
     if (this.#isReady) return;
     await this.ask(SCHEMA);
@@ -130,7 +196,7 @@ export class SharedHistory {
   async #put(level: 'hours' | 'days', rows: readonly NewHistoryRow[]): Promise<void> {
     // The seconds online are in the runs, which are kept as long as the days.
     const sent = rows.map(({ of, at, values }) => ({
-      ...{ ...named(of), at, numbers: [...values.numbers.subarray(0, -1), 0], refusals: values.refusals },
+      ...{ ...named(of), at, numbers: [...values.numbers.subarray(0, -1), 0], refusals: values.tallies },
     }));
     await this.ask(
       `INSERT INTO device_agent.history
@@ -151,6 +217,16 @@ export class SharedHistory {
     );
   }
 
+  async #putAway(away: readonly NewAway[]): Promise<void> {
+    await this.ask(
+      `INSERT INTO device_agent.history_away
+      SELECT $1, device, at, seconds, machine FROM jsonb_to_recordset($2::jsonb)
+        AS row (device text, at bigint, seconds integer, machine double precision[])
+      ON CONFLICT (device, at, node) DO UPDATE SET seconds = excluded.seconds, machine = excluded.machine`,
+      [this.node, JSON.stringify(away)],
+    );
+  }
+
   async #forget(now: number): Promise<void> {
     const oldest = now - this.days * MINUTES.days;
     await this.ask("DELETE FROM device_agent.history WHERE node = $1 AND (at < $2 OR (level = 'hours' AND at < $3))", [
@@ -159,6 +235,7 @@ export class SharedHistory {
       now - KEPT_HOURS,
     ]);
     await this.ask('DELETE FROM device_agent.history_runs WHERE until < $1', [oldest * 60]);
+    await this.ask('DELETE FROM device_agent.history_away WHERE at < $1', [oldest]);
   }
 }
 

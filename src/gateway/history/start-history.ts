@@ -52,5 +52,7 @@ export async function startHistory(
 /** The answer to another gateway that asks for the history here. @param details its question, as JSON */
 export async function historyAnswer(history: TrafficHistory | null, details: string): Promise<string> {
   if (history === null) return partsText([], 0);
-  return partsText(await history.here(JSON.parse(details) as HistoryQuestion), history.begun);
+  const question = JSON.parse(details) as HistoryQuestion;
+  if (question.top !== undefined) return partsText([], history.begun, history.topHere(question.top));
+  return partsText(await history.here(question), history.begun);
 }

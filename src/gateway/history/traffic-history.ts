@@ -1,3 +1,4 @@
+import { SLOT_SECONDS, type SlotAway, type TimesAway } from '../../agent-protocol/messages.ts';
 import { messageOf } from '../../lib/errors.ts';
 import { Repeats } from '../../lib/log/repeats.ts';
 import { runInTurns } from '../../lib/stepwise.ts';
@@ -5,9 +6,10 @@ import { TokenBuckets } from '../../lib/time/token-bucket.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
 import type { LabeledUpstream, Labels, OnlineEndpoint } from '../endpoints/online-endpoint.ts';
+import type { SessionEnd } from '../endpoints/session-end.ts';
 import type { EndpointTraffic } from '../endpoints/traffic-counts.ts';
 import type { HistoryElsewhere, HistoryQuestion } from './history-elsewhere.ts';
-import type { HistoryFile, HistorySubject, NewHistoryRow, NewRun } from './history-file.ts';
+import type { HistoryFile, HistorySubject, NewAway, NewHistoryRow, NewRun } from './history-file.ts';
 import {
   briefParts,
   type HistoryPart,
@@ -20,6 +22,7 @@ import {
   type SubjectName,
 } from './history-points.ts';
 import { Values } from './history-values.ts';
+import { type TopCounts, TopLists, topOf } from './top-lists.ts';
 
 const MINUTE_MS = 60_000;
 /** A shorter break is one minute's reconnect, and no break: an agent that flaps would fill the disk. */
@@ -29,16 +32,21 @@ const NEW_NAMES = { burst: 1_000, perMs: 100 / 3_600_000 };
 const MAX_OWNERS = 10_000;
 /** Rows that wait while the disk cannot be written. */
 const MAX_WAITING = 50_000;
+/** What devices say of a time that is longer ago is not believed. */
+const DAY_S = 86_400;
 /** Pages that are looked at do not write more often. */
 const FRESH_MS = 5_000;
 
 interface AgentSession {
   readonly credential: { readonly id: string };
+  readonly endedBy: SessionEnd;
 }
 
 interface Sessions {
   sessions: Iterable<AgentSession>;
   on(event: 'added' | 'removed', listener: (session: AgentSession) => void): unknown;
+  on(event: 'away', listener: (session: AgentSession, times: TimesAway) => void): unknown;
+  on(event: 'refused', listener: (device: string | null) => void): unknown;
 }
 
 /** What comes and goes: an endpoint's URL, or a device, by the authtoken that brings it. */
@@ -46,6 +54,8 @@ class Presence {
   /** What it has a history as; null: it has none. Undefined: nobody has looked yet. */
   of: HistorySubject | null | undefined;
   reconnects = 0;
+  /** Of sessions, since somebody looked; by reason. */
+  ends: Map<SessionEnd, number> | null = null;
   #online = 0;
   #run: { since: number; until: number | null } | null = null;
   #isChanged = false;
@@ -82,6 +92,16 @@ class Presence {
     this.#isChanged = true;
   }
 
+  countEnd(end: SessionEnd, times = 1): void {
+    this.ends ??= new Map();
+    this.ends.set(end, (this.ends.get(end) ?? 0) + times);
+  }
+
+  /** Sessions or endpoints. */
+  get online(): number {
+    return this.#online;
+  }
+
   /** The runs that are new or have changed since the last call. */
   takeRuns(): { since: number; until: number | null }[] {
     const taken: { since: number; until: number | null }[] = this.#ended.splice(0);
@@ -92,8 +112,10 @@ class Presence {
 
   /** Whether it has been away for so long that its next run is another one. */
   isGone(now: number): boolean {
-    const until = this.#run?.until;
-    return until != null && now - until >= BREAK_SECONDS;
+    // Of a device that was refused.
+    if (this.#run === null) return this.ends === null;
+    const { until } = this.#run;
+    return until !== null && now - until >= BREAK_SECONDS;
   }
 }
 
@@ -117,6 +139,9 @@ export class TrafficHistory {
   readonly #failures = new Repeats();
   #rows: NewHistoryRow[] = [];
   #runs: NewRun[] = [];
+  /** By device and time: what is said again replaces what waits. */
+  #away = new Map<string, NewAway>();
+  #top: TopLists | null = null;
   #cancel: (() => void) | null = null;
   #writtenAt = Number.NEGATIVE_INFINITY;
   #writing: Promise<void> = Promise.resolve();
@@ -130,7 +155,7 @@ export class TrafficHistory {
       /** What this gateway is called among several. */
       readonly node: string;
       /** What other gateways have; left out: there are none. */
-      readonly elsewhere?: Pick<HistoryElsewhere, 'read' | 'readBriefly' | 'take'> | undefined;
+      readonly elsewhere?: Pick<HistoryElsewhere, 'read' | 'readBriefly' | 'top' | 'take'> | undefined;
       /** Milliseconds since 1970. */
       readonly time?: () => number;
     },
@@ -149,6 +174,7 @@ export class TrafficHistory {
 
   /** Follows what is online at this gateway, now and later. */
   follow(endpoints: EndpointRegistry, sessions: Sessions): void {
+    this.#top = new TopLists({ endpoints, clock: this.context.clock });
     const followEndpoint = (endpoint: OnlineEndpoint) => this.#follow(endpoint, endpoint.url);
     const followLabeled = (tunnel: LabeledUpstream) => this.#follow(tunnel, labelText(tunnel.labels));
     for (const endpoint of endpoints.list()) followEndpoint(endpoint);
@@ -160,7 +186,17 @@ export class TrafficHistory {
     const deviceOf = ({ credential }: AgentSession) => this.#presence('device', '', credential.id);
     for (const session of sessions.sessions) deviceOf(session).came(this.#now());
     sessions.on('added', (session) => deviceOf(session).came(this.#now()));
-    sessions.on('removed', (session) => deviceOf(session).went(this.#now()));
+    sessions.on('removed', (session) => {
+      const device = deviceOf(session);
+      device.went(this.#now());
+      for (const each of [device, this.#own]) each.countEnd(session.endedBy);
+    });
+    sessions.on('refused', (device) => {
+      this.#own.countEnd('refused');
+      // One that is not known has no history.
+      if (device !== null) this.#refused(device);
+    });
+    sessions.on('away', ({ credential }, times) => this.wasAway(credential.id, times));
   }
 
   /** The history of something until now, or until some seconds ago. @param range begins at a whole step @throws the engine's error */
@@ -185,9 +221,32 @@ export class TrafficHistory {
     return here.map((part, place) => pointsOf([part, ...(elsewhere[place] ?? [])], range, now));
   }
 
+  /** What requests to an endpoint have most of, by its URL: since somebody looks, and of the last hour at most. */
+  async top(url: string): Promise<TopCounts> {
+    const elsewhere = (await this.own.elsewhere?.top(url)) ?? [];
+    return topOf([...this.topHere(url), ...elsewhere]);
+  }
+
+  /** The same, of this gateway alone. */
+  topHere(url: string): TopCounts[] {
+    return this.#top === null ? [] : [this.#top.read(url)];
+  }
+
   /** The devices that have bound an endpoint here, by its URL or by the hostname in it. */
   devicesOf(key: string): string[] {
     return this.own.file.devicesOf(key);
+  }
+
+  /** Takes what a device says of its last day. Its clock may be wrong: what counts is how long ago it was. */
+  wasAway(credentialId: string, { Now, Slots }: TimesAway): void {
+    const device = this.context.store.devices.byCredential(credentialId)?.id;
+    if (device === undefined) return;
+    const now = this.#now();
+    for (const slot of Slots) {
+      const away = awayIn(slot, now - Now, now);
+      // While the disk cannot be written, later ones are lost.
+      if (away !== null && this.#away.size < MAX_WAITING) this.#away.set(`${device} ${away.at}`, { device, ...away });
+    }
   }
 
   /** When it begins, in whole minutes since 1970. */
@@ -209,11 +268,22 @@ export class TrafficHistory {
   /** Everything ends now, for the history. */
   async stop(): Promise<void> {
     this.#cancel?.();
+    this.#top?.stop();
+    for (const device of this.#presences.values()) {
+      if (device.kind !== 'device' || device.online === 0) continue;
+      for (const each of [device, this.#own]) each.countEnd('gateway', device.online);
+    }
     this.#count();
     for (const presence of this.#presences.values()) presence.end(this.#now());
     this.#takeRuns();
     await this.#write();
     await this.own.file.close();
+  }
+
+  #refused(device: string): void {
+    const presence = this.#presence('device', device, '');
+    presence.of = { kind: 'device', key: device, device };
+    presence.countEnd('refused');
   }
 
   #follow(endpoint: Pick<OnlineEndpoint, 'traffic'> & { owner: { credential: { id: string } } }, key: string): void {
@@ -259,10 +329,12 @@ export class TrafficHistory {
     }
     if (!all.isZero) this.#add(this.#own, at, all);
     for (const presence of this.#presences.values()) {
-      if (presence.reconnects === 0) continue;
+      if (presence.reconnects === 0 && presence.ends === null) continue;
       const values = new Values();
       values.reconnects = presence.reconnects;
+      for (const [end, times] of presence.ends ?? []) values.countSession(end, times);
       presence.reconnects = 0;
+      presence.ends = null;
       this.#add(presence, at, values);
     }
     this.#takeRuns();
@@ -306,15 +378,16 @@ export class TrafficHistory {
 
   #write(): Promise<void> {
     this.#writtenAt = this.context.clock.now();
-    const [rows, runs] = [this.#rows, this.#runs];
-    [this.#rows, this.#runs] = [[], []];
+    const [rows, runs, away] = [this.#rows, this.#runs, this.#away];
+    [this.#rows, this.#runs, this.#away] = [[], [], new Map()];
     const { file } = this.own;
     this.#writing = this.#writing.then(async () => {
       await this.#attempt(
-        () => file.write(rows, runs, this.#now()),
+        () => file.write(rows, runs, this.#now(), [...away.values()]),
         () => {
           this.#rows.unshift(...rows);
           this.#runs.unshift(...runs);
+          this.#away = new Map([...away, ...this.#away]);
         },
       );
       // Apart: what is written must not be written again because this fails.
@@ -342,6 +415,13 @@ export class TrafficHistory {
   }
 }
 
+/** @param offset from the device's clock to this one, in seconds @returns null: it cannot be, or is too long ago */
+function awayIn([begun, seconds, ...machine]: SlotAway, offset: number, now: number): Omit<NewAway, 'device'> | null {
+  const since = Math.round((begun + offset) / SLOT_SECONDS) * SLOT_SECONDS;
+  if (since > now || since <= now - DAY_S - SLOT_SECONDS || seconds === 0) return null;
+  return { at: since / 60, seconds, machine };
+}
+
 /** What was counted since the last time; null: nothing. */
 function newValues(followed: Followed): Values | null {
   const { traffic, before } = followed;
@@ -357,7 +437,7 @@ function newValues(followed: Followed): Values | null {
   total.setBytes(traffic.received, traffic.sent);
   if (traffic.ended !== null) {
     total.ended.set(traffic.ended.counts);
-    if (traffic.ended.refusals !== null) total.refusals = Object.fromEntries(traffic.ended.refusals);
+    if (traffic.ended.refusals !== null) total.tallies = Object.fromEntries(traffic.ended.refusals);
   }
   followed.before = total;
   return total.since(before);

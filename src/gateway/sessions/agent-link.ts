@@ -2,11 +2,19 @@ import type { Duplex } from 'node:stream';
 import type { Channel, ChannelReceiver } from '../../agent-protocol/channel.ts';
 import { Connection, type ConnectionUser } from '../../agent-protocol/connection.ts';
 import { HeartbeatEcho, HeartbeatProbe } from '../../agent-protocol/heartbeat.ts';
-import { AuthRequest, LinkRequest, parseMessage, StreamType, streamPrefix } from '../../agent-protocol/messages.ts';
+import {
+  AuthRequest,
+  LinkRequest,
+  parseMessage,
+  StreamType,
+  streamPrefix,
+  type TimesAway,
+} from '../../agent-protocol/messages.ts';
 import { type RpcAnswer, RpcError, type RpcRequest, RpcResponder, TypedStream } from '../../agent-protocol/rpc.ts';
 import { clientNetwork } from '../../lib/network/ip-address.ts';
 import { type PendingConnection, PendingStage } from '../../lib/network/pending-connections.ts';
 import type { OwnerCredential } from '../endpoints/endpoint-owner.ts';
+import { EndOfSession } from '../endpoints/session-end.ts';
 import { agentInfo } from './agent-info.ts';
 import { AgentSession, GATEWAY, type SessionContext, type SessionLink, type SessionOptions } from './agent-session.ts';
 
@@ -30,6 +38,10 @@ export interface SessionDirectory {
   /** Makes the link the second one of a session. @throws {RpcError} at the limit on such links */
   attach(link: AgentLink, credentialId: string): void;
   remove(session: AgentSession): void;
+  /** An agent was not let in. */
+  refused(error: RpcError): void;
+  /** Its agent says what it has counted while it had no session. */
+  wasAway(session: AgentSession, times: TimesAway): void;
 }
 
 export interface LinkOptions extends SessionOptions {
@@ -160,7 +172,10 @@ export class AgentLink implements SessionLink, ConnectionUser, PendingConnection
       if (type === StreamType.link) return await this.#join(parseMessage(LinkRequest, body, 'ERR_NGROK_109'));
       throw new RpcError('ERR_NGROK_4018', 'the session has not authenticated');
     } catch (error) {
-      if (type === StreamType.auth) refusals.session({ address: this.address }, error);
+      if (type === StreamType.auth) {
+        refusals.session({ address: this.address }, error);
+        if (error instanceof RpcError) this.own.directory.refused(error);
+      }
       if (type === StreamType.link) refusals.link({ address: this.address }, error);
       this.#endWithin(ANSWERED_MS, 'the agent was refused');
       throw error;
@@ -174,7 +189,7 @@ export class AgentLink implements SessionLink, ConnectionUser, PendingConnection
 
   #endSilent(reason: string): void {
     this.#fellSilent = true;
-    this.end(new Error(reason));
+    this.end(new EndOfSession('silent', reason));
   }
 
   #endWithin(ms: number, reason: string): void {

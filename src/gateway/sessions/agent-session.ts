@@ -10,6 +10,7 @@ import {
   parseMessage,
   RequestsRequest,
   StreamType,
+  TimesAway,
   UnbindRequest,
   UpstreamState,
 } from '../../agent-protocol/messages.ts';
@@ -17,6 +18,7 @@ import { type RpcAnswer, RpcError, type RpcFeed, type RpcRequest, RpcResponder }
 import type { MemoryBudget } from '../../lib/memory-budget.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
 import type { OwnerCredential } from '../endpoints/endpoint-owner.ts';
+import { EndOfSession, type SessionEnd, sessionEndOf } from '../endpoints/session-end.ts';
 import { AgentCommands } from './agent-commands.ts';
 import type { AgentInfo } from './agent-info.ts';
 import type { AgentMemory, GlitchLimits, LoggedSessions, OptionBytes, RequestTurns } from './agent-limits.ts';
@@ -51,7 +53,7 @@ export interface SessionOptions {
   optionBytes: OptionBytes;
   /** Connections to its upstreams at a time. */
   maxStreams: number;
-  directory: { remove(session: AgentSession): void };
+  directory: { remove(session: AgentSession): void; wasAway(session: AgentSession, times: TimesAway): void };
   refusals: RefusalLog;
   turns: RequestTurns;
   /** Of agents that have not authenticated. */
@@ -126,6 +128,9 @@ export class AgentSession implements ListenerOwner {
   /** Proves that a further link comes from the agent of this session, once. */
   #ticket: string | null = null;
   #ended = false;
+  /** Whether its agent has said that it leaves. */
+  #isLeaving = false;
+  #endedBy: SessionEnd = 'lost';
 
   constructor(
     link: SessionLink,
@@ -149,16 +154,21 @@ export class AgentSession implements ListenerOwner {
       },
       link: () => this.#freest(),
       beat: (ms: number) => this.#first.beat(ms),
-      onStuck: () => this.end(new Error('the agent accepts no connections')),
+      onStuck: () => this.end(new EndOfSession('faulty', 'the agent accepts no connections')),
       onAbandoned: (streams: number) => this.#replaceExhausted(streams),
     };
     this.gate = new StreamGate(gateUser, own.maxStreams);
     this.commands = new AgentCommands(
       () => this.#first.connection,
-      () => this.end(new Error('a command to the agent was lost')),
+      () => this.end(new EndOfSession('silent', 'a command to the agent was lost')),
     );
     this.#listeners = listeners;
     this.#requests = new RequestsStreams(MAX_FEEDS, (named) => this.#listeners.named(named));
+  }
+
+  /** Why it has ended. */
+  get endedBy(): SessionEnd {
+    return this.#endedBy;
   }
 
   get online(): boolean {
@@ -179,6 +189,7 @@ export class AgentSession implements ListenerOwner {
       ...(this.#mayHaveTwoLinks && { SecondLink: true }),
       ...(this.#announced.requestfeed && { RequestFeed: true }),
       ...(this.#announced.upstreamstates && { UpstreamStates: true }),
+      ...(this.#announced.timesaway && { TimesAway: true }),
       ...(this.#announced.nodes && this.own.node && { Node: this.own.node.id }),
     };
   }
@@ -219,6 +230,8 @@ export class AgentSession implements ListenerOwner {
       return;
     }
     this.#ended = true;
+    const end = sessionEndOf(reason);
+    this.#endedBy = end === 'lost' && this.#isLeaving ? 'stopped' : end;
     const { streams } = this.gate;
     this.#listeners.lose(reason);
     directory.remove(this);
@@ -253,7 +266,7 @@ export class AgentSession implements ListenerOwner {
         { ...who, abandoned, endpoint: most?.publicId, upstream: most?.forwardsTo },
         'session ended: an upstream keeps connections open that clients have left',
       );
-    this.end(new Error('an upstream keeps connections open that clients have left'));
+    this.end(new EndOfSession('faulty', 'an upstream keeps connections open that clients have left'));
   }
 
   stopListener({ id }: Pick<Listener, 'id'>, message: string, code: string): void {
@@ -332,6 +345,10 @@ export class AgentSession implements ListenerOwner {
         if (!this.#announced.upstreamstates) break;
         this.#listeners.noteUpstream(parseMessage(UpstreamState, body, 'ERR_NGROK_301'));
         return { body: {} };
+      case StreamType.timesAway:
+        if (!this.#announced.timesaway) break;
+        this.own.directory.wasAway(this, parseMessage(TimesAway, body, 'ERR_NGROK_301'));
+        return { body: {} };
       case StreamType.linkTicket:
         if (this.#mayHaveTwoLinks) return this.#issueTicket();
         break;
@@ -347,6 +364,8 @@ export class AgentSession implements ListenerOwner {
 
   #unbind({ Id: id, Drain: drain }: UnbindRequest): RpcAnswer {
     const reason = new Error('unbound by the agent');
+    // Only an agent that stops lets go of its endpoints in this way.
+    this.#isLeaving ||= drain;
     if (drain) this.#listeners.drain(id, reason);
     // This project's native connector says when it leaves.
     else this.#listeners.unbind(id, reason, this.keepsAnswers ? null : 'leaving');

@@ -10,6 +10,7 @@ import type {
   Revocation,
   SessionCommand,
 } from '../endpoints/live-view.ts';
+import { EndOfSession } from '../endpoints/session-end.ts';
 import { timestamp } from '../store/store.ts';
 import { LabeledTunnel } from './agent-listener.ts';
 import type { AgentSession } from './agent-session.ts';
@@ -70,7 +71,8 @@ export class LiveAgents implements LiveView {
     sent[command]().catch((error: unknown) => {
       this.log.warn({ session: sessionId, command, reason: messageOf(error) }, 'agent command failed');
       // Most agents cannot restart on request; without a session, each connects again.
-      if (command === 'restart') for (const each of sessions) each.end(new Error('restart requested'));
+      if (command === 'restart')
+        for (const each of sessions) each.end(new EndOfSession('gateway', 'restart requested'));
     });
     return true;
   }
@@ -102,7 +104,7 @@ export class LiveAgents implements LiveView {
 
   #end(session: AgentSession, reason: string, code: string): void {
     for (const listener of [...session.listeners]) session.stopListener(listener, reason, code);
-    session.end(new Error(reason));
+    session.end(new EndOfSession('revoked', reason));
   }
 
   #online(): [AgentSession, Listener][] {

@@ -1,6 +1,7 @@
 import { EventEmitter, once } from 'node:events';
 import { createServer, type Server, type Socket } from 'node:net';
 import { createSecureContext, type SecureContext, type TLSSocket } from 'node:tls';
+import type { TimesAway } from '../../agent-protocol/messages.ts';
 import { RpcError } from '../../agent-protocol/rpc.ts';
 import { listen } from '../../lib/network/listen.ts';
 import { LoadBalancers } from '../../lib/network/load-balancers.ts';
@@ -13,11 +14,12 @@ import { noteArrival } from '../../lib/time/loop-turn.ts';
 import type { AgentLimits } from '../../settings/gateway-settings.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
 import { newestOfLargestShare } from '../endpoints/endpoint-owner.ts';
+import { EndOfSession } from '../endpoints/session-end.ts';
 import { AGENT_LIMITS, AgentMemory, GlitchLimits, LoggedSessions, OptionBytes, RequestTurns } from './agent-limits.ts';
 import { AgentLink, type LinkOptions, type SessionDirectory } from './agent-link.ts';
 import type { AgentSession, SessionContext, SessionNode } from './agent-session.ts';
 import type { AddressLeasing } from './endpoint-binder.ts';
-import { RefusalLog } from './refusal-log.ts';
+import { FormerDeviceRefused, RefusalLog } from './refusal-log.ts';
 import { SessionSet } from './session-set.ts';
 
 /** Connections that have not authenticated, and as many with an unfinished handshake. */
@@ -38,11 +40,16 @@ const RENEWAL_CHECK_MS = 60_000;
 /** Second links of sessions, as a share of the limit on sessions: they take file descriptors too. */
 const SECOND_LINKS = 1 / 4;
 
+interface SessionEvents {
+  added: [session: AgentSession];
+  removed: [session: AgentSession];
+  away: [session: AgentSession, times: TimesAway];
+  /** With the device that is known to have tried. */
+  refused: [device: string | null];
+}
+
 /** Accepts the connections of agents, and holds the sessions that have authenticated. Emits when one comes or goes. */
-export class SessionServer
-  extends EventEmitter<Record<'added' | 'removed', [session: AgentSession]>>
-  implements SessionDirectory
-{
+export class SessionServer extends EventEmitter<SessionEvents> implements SessionDirectory {
   readonly #server: Server;
   readonly #connected = new Set<AgentLink>();
   readonly #limits: AgentLimits;
@@ -169,7 +176,7 @@ export class SessionServer
 
   #shed([session, ...rest]: readonly AgentSession[]): void {
     if (session === undefined || this.#stopped) return;
-    const reason = new Error('the gateway is being emptied');
+    const reason = new EndOfSession('gateway', 'the gateway is being emptied');
     if (this.own.node?.hasOther(session)) session.drain(reason, DRAIN_MS);
     else session.end(reason);
     setTimeout(() => this.#shed(rest), SHED_MS).unref();
@@ -178,7 +185,7 @@ export class SessionServer
   /** Ends the sessions of agents that have another one at another gateway, once their clients have what they have under way. */
   handOver(): void {
     const { node } = this.own;
-    const reason = new Error('the gateway is stopping');
+    const reason = new EndOfSession('gateway', 'the gateway is stopping');
     for (const session of this.#sessions) if (node?.hasOther(session)) session.drain(reason, DRAIN_MS);
   }
 
@@ -194,14 +201,15 @@ export class SessionServer
     const { listening } = this.#server;
     const closed = once(this.#server, 'close');
     this.#server.close();
-    for (const link of [...this.#connected]) link.end(new Error('the gateway is stopping'));
+    for (const link of [...this.#connected]) link.end(new EndOfSession('gateway', 'the gateway is stopping'));
     for (const socket of this.#unsecured) socket.destroy();
     if (listening) await withDeadline(closed, 'closing the sessions', STOP_MS);
   }
 
   add(session: AgentSession, link: AgentLink): void {
     // So that their endpoints are free.
-    for (const older of this.#sessions.replacedBy(session)) older.end(new Error('the agent has reconnected'));
+    for (const older of this.#sessions.replacedBy(session))
+      older.end(new EndOfSession('replaced', 'the agent has reconnected'));
     const { sessions: limit } = this.#limits;
     if (this.#sessions.size >= limit && !this.#makeRoom(session)) {
       throw new RpcError('ERR_NGROK_348', `session limit reached: the gateway has ${limit} sessions`);
@@ -244,10 +252,18 @@ export class SessionServer
     if (this.#sessions.delete(session)) this.emit('removed', session);
   }
 
+  refused(error: RpcError): void {
+    this.emit('refused', error instanceof FormerDeviceRefused ? error.device.id : null);
+  }
+
+  wasAway(session: AgentSession, times: TimesAway): void {
+    this.emit('away', session, times);
+  }
+
   #makeRoom(added: AgentSession): boolean {
     const newest = this.#sessions.newestOfLargestShare(added.credential.id);
     if (newest === null) return false;
-    newest.end(new Error('session limit reached: its authtoken has more sessions than any other'));
+    newest.end(new EndOfSession('limit', 'session limit reached: its authtoken has more sessions than any other'));
     return true;
   }
 

@@ -3,9 +3,11 @@ import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
 import { deviceHistory, tunnelHistory } from '../../../src/agent/api/history-answers.ts';
 import { type CountedTunnel, DeviceHistory } from '../../../src/agent/history/device-history.ts';
+import type { TimesAway } from '../../../src/agent-protocol/messages.ts';
 import { silentLog } from '../../support/silent-log.ts';
 import { SteeredClock } from '../../support/steered-clock.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
+import { until } from '../../support/until.ts';
 
 const BEGIN = Date.UTC(2026, 0, 1);
 const CREATED = { id: 'tn_1', created_at: new Date(BEGIN).toISOString() };
@@ -13,11 +15,21 @@ const CREATED = { id: 'tn_1', created_at: new Date(BEGIN).toISOString() };
 function device(folder = temporaryFolder(), begin = BEGIN) {
   const clock = new SteeredClock();
   const state = { isOnline: true, tunnel: 'online' as CountedTunnel['state'], requests: 0 };
+  const reports: TimesAway[] = [];
+  const gateway = { takes: true, refused: 0 };
   const from = clock.now();
   const history = new DeviceHistory(
     { clock, log: silentLog },
     {
       ...{ file: join(folder, 'history.jsonl'), dataDir: folder, isOnline: () => state.isOnline },
+      reportAway: async (times) => {
+        if (!gateway.takes) {
+          gateway.refused += 1;
+          throw new Error('refused');
+        }
+        reports.push(times);
+        return true;
+      },
       time: () => begin + clock.now() - from,
       tunnels: () => {
         const { tunnel, requests } = state;
@@ -26,7 +38,11 @@ function device(folder = temporaryFolder(), begin = BEGIN) {
       },
     },
   );
-  return { history, clock, state, folder };
+  const change = (isOnline: boolean) => {
+    state.isOnline = isOnline;
+    history.sessionChanged(isOnline);
+  };
+  return { history, clock, state, folder, reports, gateway, change };
 }
 
 const sum = <P extends object>(points: readonly P[], member: keyof P) =>
@@ -84,4 +100,39 @@ it('shows nothing of the time before a tunnel was created', async () => {
     '00:50',
     '01:00',
   ]);
+});
+
+it('tells the gateway once for how long it ran without a session, to the second, until one takes it', async () => {
+  const { history, clock, reports, gateway, change, folder } = device();
+  await history.start();
+  await clock.advance(90_000);
+  change(false);
+  await clock.advance(1_000_000);
+  gateway.takes = false;
+  change(true);
+  await clock.advance(30_000);
+  await until(() => gateway.refused === 1, 'a refused report');
+  gateway.takes = true;
+  await clock.advance(600_000);
+  await until(() => reports.length > 0, 'a report');
+  const begin = BEGIN / 1_000;
+  expect(reports.map(({ Slots }) => Slots.map(([at, seconds]) => [at - begin, seconds]))).toEqual([
+    [
+      [0, 510],
+      [600, 490],
+    ],
+  ]);
+  expect(reports[0]?.Slots[0]?.[4]).toBeGreaterThan(0);
+  // A short break is no news.
+  change(false);
+  await clock.advance(5_000);
+  change(true);
+  await clock.advance(1_200_000);
+  await history.stop();
+  const again = device(folder, BEGIN + 3_600_000);
+  await again.history.start();
+  again.change(true);
+  await again.clock.advance(60_000);
+  await again.history.stop();
+  expect([...reports.slice(1), ...again.reports]).toEqual([]);
 });

@@ -37,7 +37,7 @@ function counted(requests: number, ms: number): Values {
   values.requests = requests;
   values.ended[1] = requests;
   values.ended[ms < 5 ? 7 : 12] = requests;
-  values.refusals = requests % 3 === 0 ? { deny: 1 } : null;
+  values.tallies = requests % 3 === 0 ? { deny: 1 } : null;
   return values;
 }
 
@@ -63,7 +63,7 @@ it('has the same sums by the minute, hour and day, also of days whose hours are 
       return { of: CAM, at, values: counted(at % 7, at % 9) };
     });
     requests += rows.reduce((sum, { values }) => sum + values.requests, 0);
-    denied += rows.reduce((sum, { values }) => sum + (values.refusals?.deny ?? 0), 0);
+    denied += rows.reduce((sum, { values }) => sum + (values.refusals.deny ?? 0), 0);
     await file.write(rows, [], hour * 60);
     await file.sumUp(hour + MINUTES.hours);
   }
@@ -72,7 +72,7 @@ it('has the same sums by the minute, hour and day, also of days whose hours are 
   const days = read(DAYS, MINUTES.days);
   expect(days.length).toBe(DAYS);
   expect(days.reduce((sum, { values }) => sum + values.requests, 0)).toBe(requests);
-  expect(days.reduce((sum, { values }) => sum + (values.refusals?.deny ?? 0), 0)).toBe(denied);
+  expect(days.reduce((sum, { values }) => sum + (values.refusals.deny ?? 0), 0)).toBe(denied);
   expect(days.map(({ known }) => known)).toEqual(days.map((_, day) => (day === 40 ? 82_800 : 86_400)));
   expect(days.slice(1, 40).every(({ online }) => online === 85_800)).toBe(true);
   // By the hour for the last 30 days, which agree with their days.

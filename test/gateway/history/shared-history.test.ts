@@ -65,11 +65,13 @@ it('is the sum of all gateways, also of one that is gone', { ...unless(NO_POSTGR
   for (let at = BEGIN; at < BEGIN + 2 * MINUTES.days; at += MINUTES.hours) {
     const values = new Values();
     values.requests = 2;
-    values.refusals = { deny: 1 };
+    values.tallies = { deny: 1 };
     await file.write([{ of: cam, at, values }], [], at * 60 + 3_600);
     await file.sumUp(at + MINUTES.hours);
   }
   const lost = new SharedHistory(postgres.ask, 'lost:443', 395);
+  const away = { device: 'dev_1', at: BEGIN + 600, seconds: 300, machine: [51.5, null, null, -70] as const };
+  await file.write([], [], (BEGIN + 2 * MINUTES.days) * 60, [away]);
   await lost.take(file);
   await lost.take(file);
   const read = async (of: SubjectName, step: number, asked: [string, number][] = []) => {
@@ -88,6 +90,20 @@ it('is the sum of all gateways, also of one that is gone', { ...unless(NO_POSTGR
   ]);
   const hours = await read({ kind: 'device', key: 'dev_1' }, MINUTES.hours);
   expect(hours.map(({ values }) => values.refusals)).toEqual(hours.map(() => ({ deny: 1 })));
+  // The device has told the gateway that is gone; the endpoint that it had bound says the same.
+  const half = { from: BEGIN + 600, to: BEGIN + 660, step: MINUTES.hours };
+  const here = new SharedHistory(postgres.ask, 'here:443', 395);
+  for (const of of [{ kind: 'device', key: 'dev_1' }, cam] as const) {
+    expect((await here.part(of, half, new Map())).away).toEqual([
+      { at: away.at, seconds: 300, machine: [51.5, null, null, -70] },
+    ]);
+  }
+  // Lists have what it had, too.
+  const lastDay = { from: BEGIN + MINUTES.days, to: BEGIN + 2 * MINUTES.days, step: MINUTES.hours };
+  const [ofCam] = await here.briefParts([cam, { kind: 'device', key: 'dev_1' }], lastDay, new Map());
+  const listed = pointsOf(ofCam === undefined ? [] : [ofCam], lastDay, (BEGIN + 3 * MINUTES.days) * 60);
+  expect(shown(listed)).toEqual(listed.map(() => ({ requests: 2, known: 3_600, online: 3_600 })));
+  expect(await here.briefParts([cam], lastDay, new Map([['lost:443', BEGIN]]))).toEqual([]);
   const none = { requests: 0, known: 0, online: 0 };
   expect(shown(await read(cam, MINUTES.days, [['lost:443', BEGIN + MINUTES.days]]))).toEqual([day, none]);
 });

@@ -10,6 +10,7 @@ import {
   RefusedAnswer,
   StopTunnel,
   StreamType,
+  type TimesAway,
 } from '../../../agent-protocol/messages.ts';
 import { parseRpcError, RpcResponder, TypedStream } from '../../../agent-protocol/rpc.ts';
 import { ApiError, messageOf } from '../../../lib/errors.ts';
@@ -131,6 +132,7 @@ interface Served {
 class NativeSession implements GatewaySession {
   readonly lost: Promise<string>;
   node?: NonNullable<GatewaySession['node']>;
+  reportAway?: NonNullable<GatewaySession['reportAway']>;
   #settleLost: (reason: string) => void = () => {};
   readonly #links: SessionLinks;
   readonly #rpc: RpcQueue;
@@ -177,6 +179,7 @@ class NativeSession implements GatewaySession {
     this.#links.extend(answer.Extra);
     this.#hasReports = answer.Extra.RequestFeed;
     this.#takesUpstreamStates = answer.Extra.UpstreamStates;
+    if (answer.Extra.TimesAway) this.reportAway = (times) => this.#reportAway(times);
     const { Node: id } = answer.Extra;
     if (id !== '') this.node = { id, others: () => this.#otherNodes() };
     // Aborted: the session is over already.
@@ -243,6 +246,13 @@ class NativeSession implements GatewaySession {
     } = await this.#links.call(StreamType.otherNodes, {}, OtherNodesAnswer);
     if (reason !== '') throw new Error(reason);
     return Nodes.map((address) => ({ address, serverName }));
+  }
+
+  async #reportAway(times: TimesAway): Promise<void> {
+    const { clock } = this.options;
+    const call = this.#links.call(StreamType.timesAway, times, CommandAnswer);
+    const { Error: reason } = await withDeadline(call, 'reporting times away', BIND_DEADLINE_MS, undefined, clock);
+    if (reason !== '') throw new Error(reason);
   }
 
   #lose(message: string): void {

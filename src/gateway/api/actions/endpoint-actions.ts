@@ -43,6 +43,7 @@ export function endpointActions(context: ApiContext): { endpoints: ActionsOf<typ
     endpoints: {
       ...reads,
       getHistory: historyActions(context).ofEndpoint,
+      getTopRequests: historyActions(context).topOfEndpoint,
       async create({ type: _, url, bindings = [], ...sent }, caller) {
         const address = readUrl(context, url, bindings);
         const warnings = await checkPolicy(context, sent.traffic_policy, address);

@@ -47,6 +47,12 @@ export interface Point {
   readonly until: number;
   readonly online: number;
   readonly offline: number;
+  /** Seconds in which the device ran without a connection: of those offline, and then of those not known. */
+  readonly away: number;
+  /** How the device was then; null: it has not said. */
+  readonly machine: HistoryPoint['away_machine'];
+  /** Sessions that have ended, by why. */
+  readonly ends: Readonly<Record<string, number>>;
   /** Seconds that have passed and of which nothing is known. */
   readonly unknown: number;
   readonly requests: number;
@@ -81,6 +87,7 @@ export function shownPoints(
     return {
       ...{ at, until, online, requests, latency: latency_ms },
       offline: known - online,
+      ...{ away: point.away_seconds, machine: point.away_machine, ends: point.sessions_ended },
       unknown: unknown > (until > now ? NOT_WRITTEN_S : 0) ? unknown : 0,
       // Requests may end in a later step than they began.
       endings: { ...ended, other: Math.max(0, open) },
@@ -198,7 +205,9 @@ export function pointText(point: Point, titleOf: (event: HistoryEvent) => string
     online > 0 ? `online ${offline > 0 ? exactSpan(online) : 'all the time'}` : '',
     offline > 0 ? `offline ${online > 0 ? exactSpan(offline) : 'all the time'}` : '',
     unknown > 0 ? `not known ${known > 0 ? exactSpan(unknown) : 'at all'}` : '',
+    point.away > 0 ? `device without connection ${exactSpan(point.away)}${machineText(point.machine)}` : '',
     reconnects > 0 ? `${count(reconnects, 'reconnect')}` : '',
+    ...Object.entries(point.ends).map(([end, times]) => `${count(times, 'session')} ${endText(end)}`),
   ];
   const classes = SHOWN_ENDINGS.filter(({ name }) => endings[name] > 0).map(
     ({ name, label }) => `${endings[name].toLocaleString('en')} ${label}`,
@@ -215,6 +224,35 @@ export function pointText(point: Point, titleOf: (event: HistoryEvent) => string
         ];
   const parts = [filled(states).join(', '), ...traffic, ...point.events.map(titleOf)];
   return `${stepText(point)}: ${filled(parts).join('; ')}`;
+}
+
+/** What the device said of its machine while it had no connection. */
+function machineText(machine: Point['machine']): string {
+  if (machine === null) return '';
+  const facts = [
+    machine.temperature_celsius === null ? '' : `${machine.temperature_celsius.toFixed(0)} °C at most`,
+    machine.available_memory_bytes === null ? '' : `${byteSize(machine.available_memory_bytes)} memory at least`,
+    machine.available_disk_bytes === null ? '' : `${byteSize(machine.available_disk_bytes)} disk at least`,
+    machine.wireless_signal_dbm === null ? '' : `${machine.wireless_signal_dbm} dBm at least`,
+  ];
+  return filled(facts).length === 0 ? '' : ` (${filled(facts).join(', ')})`;
+}
+
+/** Why sessions end, in words that follow their number. */
+const ENDS: Readonly<Record<string, string>> = {
+  stopped: 'ended by its agent',
+  lost: 'lost',
+  silent: 'fell silent',
+  replaced: 'replaced by a new one',
+  gateway: 'ended by the gateway',
+  revoked: 'revoked',
+  limit: 'ended at a limit',
+  faulty: 'ended by a fault',
+  refused: 'refused',
+};
+
+export function endText(end: string): string {
+  return ENDS[end] ?? end;
 }
 
 function filled(texts: readonly string[]): string[] {

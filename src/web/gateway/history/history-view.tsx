@@ -19,6 +19,7 @@ import {
   availabilityOf,
   clockTime,
   dayOf,
+  endText,
   exactSpan,
   milliseconds,
   PERCENTILES,
@@ -35,6 +36,7 @@ import {
   utcDay,
 } from './history-model.ts';
 import { Plots } from './plot.tsx';
+import { TopRequests } from './top-requests.tsx';
 import './history.css';
 
 const REFRESH_MS = 60_000;
@@ -190,6 +192,7 @@ export function HistoryView({ news }: { news: ReadonlySignal<News> }): JSX.Eleme
           <Summary subject={subject} loaded={shown} />
           <PlotCard key={shown.range.name} loaded={shown} isGateway={subject.kind === 'gateway'} show={show} />
           <Figures loaded={shown} />
+          {subject.kind === 'endpoint' && <TopRequests url={subject.key} />}
           <EventList loaded={shown} />
         </>
       )}
@@ -249,6 +252,7 @@ function Summary({ subject, loaded: { history, points } }: { subject: Subject; l
     ['From clients', byteSize(sum(points.map(({ received }) => received)))],
   ];
   if (!isGateway) figures.push(['Reconnects', sum(points.map(({ reconnects }) => reconnects)).toLocaleString('en')]);
+  const away = sum(points.map((point) => point.away));
   const last = points.at(-1);
   return (
     <>
@@ -259,6 +263,9 @@ function Summary({ subject, loaded: { history, points } }: { subject: Subject; l
           <p>
             Of {unknown}, nothing is known: no gateway ran{!isGateway && ', or it had not come online yet'}.
           </p>
+        )}
+        {away > 0 && (
+          <p>For {exactSpan(away)} without a session, the device ran: its connection was down, or the gateway.</p>
         )}
         <p class="hint">
           {history.step === 'day'
@@ -369,11 +376,12 @@ const SCROLLS = { role: 'region', 'aria-labelledby': 'numbers', tabindex: 0 } as
 const isUnknown = ({ online, offline }: Point) => online + offline === 0;
 const number = (value: number) => value.toLocaleString('en');
 /** Columns that say what is known. */
-const STATES = 3;
+const STATES = 4;
 const COLUMNS: readonly { head: string; cell: (point: Point) => string }[] = [
   { head: 'Time', cell: stepText },
   { head: 'Online', cell: ({ online }) => exactSpan(online) },
   { head: 'Offline', cell: ({ offline }) => exactSpan(offline) },
+  { head: 'Without connection', cell: ({ away }) => exactSpan(away) },
   { head: 'Not known', cell: ({ unknown }) => exactSpan(unknown) },
   { head: 'Requests', cell: ({ requests }) => number(requests) },
   ...SHOWN_ENDINGS.map(({ name, label }) => ({ head: label, cell: ({ endings }: Point) => number(endings[name]) })),
@@ -391,6 +399,13 @@ const COLUMNS: readonly { head: string; cell: (point: Point) => string }[] = [
   { head: 'To clients', cell: ({ sent }) => byteSize(sent) },
   { head: 'From clients', cell: ({ received }) => byteSize(received) },
   { head: 'Reconnects', cell: ({ reconnects }) => number(reconnects) },
+  {
+    head: 'Sessions ended',
+    cell: ({ ends }) =>
+      Object.entries(ends)
+        .map(([end, times]) => `${number(times)} ${endText(end)}`)
+        .join(', ') || '–',
+  },
 ];
 
 /** What has happened, in words. */

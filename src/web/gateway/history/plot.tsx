@@ -161,6 +161,7 @@ function StateLegend({ points, isGateway }: Pick<PlotsProps, 'points' | 'isGatew
     <>
       <Key kind="online" label={isGateway ? 'Running' : 'Online'} />
       {points.some(({ offline }) => offline > 0) && <Key kind="offline" label="Offline" />}
+      {points.some(({ away }) => away > 0) && <Key kind="away" label="No connection" />}
       {points.some(({ unknown }) => unknown > 0) && <Key kind="unknown" label="Not known" />}
       {points.some(({ events }) => events.length > 0) && (
         <li>
@@ -175,9 +176,10 @@ function StateLegend({ points, isGateway }: Pick<PlotsProps, 'points' | 'isGatew
 }
 
 /** What tells areas apart without their colours. */
-const TEXTURES: Readonly<Record<ShownEnding | 'online' | 'offline' | 'unknown', string>> = {
+const TEXTURES: Readonly<Record<ShownEnding | 'online' | 'offline' | 'away' | 'unknown', string>> = {
   online: '',
   offline: 'M-1 1L1 -1M0 6L6 0M5 7L7 5M-1 5L1 7M0 0L6 6M5 -1L7 1',
+  away: 'M0 1.5H6M0 4.5H6',
   unknown: 'M-1 1L1 -1M0 6L6 0M5 7L7 5',
   successful: '',
   redirections: 'M0 1.5H6',
@@ -261,14 +263,16 @@ function box(x: number, y: number, width: number, height: number): string {
 
 /** Whole steps in their state; of a mixed one, as much of its height as of its time. */
 function Band({ points, places }: Drawn): JSX.Element {
-  const paths = { online: '', offline: '', unknown: '' };
-  for (const [at, { online, offline, unknown }] of points.entries()) {
+  const paths = { online: '', offline: '', away: '', unknown: '' };
+  for (const [at, { online, offline, away, unknown }] of points.entries()) {
+    const rest = Math.max(0, away - offline);
     let bottom = EVENTS + BAND;
     const total = Math.max(1, online + offline + unknown);
     const states = [
       ['online', online],
-      ['unknown', unknown],
-      ['offline', offline],
+      ['unknown', Math.max(0, unknown - rest)],
+      ['away', Math.min(away, offline + unknown)],
+      ['offline', Math.max(0, offline - away)],
     ] as const;
     const least = states.map(([, seconds]) => (seconds > 0 ? Math.max(LEAST, (BAND * seconds) / total) : 0));
     const scale = BAND / Math.max(BAND, sum(least));
