@@ -49,7 +49,7 @@ function started(of: Store = store, isOwn: () => boolean = () => isSender): Mess
   const sources = {
     ...{ endpoints: { list: () => [], labeled: () => [] }, counters: new EdgeCounters() },
     ...{ activity: { lostAt: Number.NEGATIVE_INFINITY }, dataDir: folder, hasDailyBackups: false, releases: () => [] },
-    ...{ databaseAway: () => null, databaseDetour: () => null, hasNoPrimary: () => false },
+    ...{ databaseAway: () => null, databaseDetour: () => null, hasNoPrimary: () => false, latencyLimitMs: 0, runs: '' },
   };
   const live = { sessions: () => [...online].map((credentialId) => ({ credentialId }) as LiveSession) };
   return new MessageEngine(
