@@ -5,7 +5,8 @@ import { type Condition, presentConditions } from '../../../src/gateway/conditio
 import type { LiveSession } from '../../../src/gateway/endpoints/live-view.ts';
 import type { Message } from '../../../src/gateway/events/message.ts';
 import { reasonsOf, silence } from '../../../src/gateway/messages/condition-records.ts';
-import { MESSAGES_AN_HOUR, MessageEngine } from '../../../src/gateway/messages/message-engine.ts';
+import { MESSAGES_AN_HOUR } from '../../../src/gateway/messages/message-drafts.ts';
+import { MessageEngine } from '../../../src/gateway/messages/message-engine.ts';
 import { LOOK_MS, startMessages } from '../../../src/gateway/messages/start-messages.ts';
 import { EdgeCounters } from '../../../src/gateway/metrics/edge-counters.ts';
 import type { DeviceRow } from '../../../src/gateway/store/devices.ts';
