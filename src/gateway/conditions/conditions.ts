@@ -10,8 +10,8 @@ import { gatewayUpdate } from '../store/gateway-update.ts';
 import { lastBackup } from '../store/last-backup.ts';
 import { lostCommits } from '../store/lost-commits.ts';
 import { type Store, timestamp } from '../store/store.ts';
+import { type Detected, listed, siteOf } from './detected.ts';
 import { type EndpointSources, latencyProblem, responseProblem, upstreamProblem } from './endpoint-problems.ts';
-import { listed, type Problem, siteOf } from './problem.ts';
 
 /** Something that the gateway's operator should mend: what is wrong, and what to do. */
 export interface Condition extends ReportedCondition {
@@ -55,7 +55,7 @@ export interface ConditionSources extends EndpointSources {
   readonly runs: string;
 }
 
-type Found = Problem | null | Promise<Problem | null>;
+type Found = Detected | null | Promise<Detected | null>;
 type Probe = (sources: ConditionSources) => Found;
 
 /** How long something that has happened counts. */
@@ -140,7 +140,7 @@ export async function presentConditions(sources: ConditionSources): Promise<read
 }
 
 /** What cannot be looked at is wrong, too, and must not hide the rest. */
-async function attempt(probe: () => Found): Promise<Problem | null> {
+async function attempt(probe: () => Found): Promise<Detected | null> {
   try {
     return await probe();
   } catch (error) {
@@ -148,7 +148,7 @@ async function attempt(probe: () => Found): Promise<Problem | null> {
   }
 }
 
-async function diskProblem({ store: { database }, dataDir }: ConditionSources): Promise<Problem | null> {
+async function diskProblem({ store: { database }, dataDir }: ConditionSources): Promise<Detected | null> {
   const unwritable = await database.whyUnwritable();
   if (unwritable !== null) {
     const restart = database.unwritable === null ? '' : ', then restart the gateway';
@@ -158,7 +158,7 @@ async function diskProblem({ store: { database }, dataDir }: ConditionSources): 
   return shortage === null ? null : { message: `the disk of DATA_DIR is nearly full: ${shortage}`, remedy: FREE_SPACE };
 }
 
-function sharedDatabaseProblem({ databaseAway }: ConditionSources): Problem | null {
+function sharedDatabaseProblem({ databaseAway }: ConditionSources): Detected | null {
   const away = databaseAway();
   if (away === null) return null;
   return {
@@ -166,7 +166,7 @@ function sharedDatabaseProblem({ databaseAway }: ConditionSources): Problem | nu
   };
 }
 
-function commitsProblem({ store: { database, now } }: ConditionSources): Problem | null {
+function commitsProblem({ store: { database, now } }: ConditionSources): Detected | null {
   const lost = lostCommits(database);
   if (lost === null || Date.parse(now()) - Date.parse(lost.found) >= DAY_MS) return null;
   const { commits, isLeast, since, found } = lost;
@@ -176,7 +176,7 @@ function commitsProblem({ store: { database, now } }: ConditionSources): Problem
   };
 }
 
-function detourProblem({ databaseDetour }: ConditionSources): Problem | null {
+function detourProblem({ databaseDetour }: ConditionSources): Detected | null {
   const detour = databaseDetour();
   if (detour === null) return null;
   return {
@@ -184,7 +184,7 @@ function detourProblem({ databaseDetour }: ConditionSources): Problem | null {
   };
 }
 
-function primaryProblem({ hasNoPrimary, databaseAway }: ConditionSources): Problem | null {
+function primaryProblem({ hasNoPrimary, databaseAway }: ConditionSources): Detected | null {
   // Without the database, none can become it.
   if (!hasNoPrimary() || databaseAway() !== null) return null;
   return {
@@ -193,7 +193,7 @@ function primaryProblem({ hasNoPrimary, databaseAway }: ConditionSources): Probl
 }
 
 /** Devices that have joined, were online, and are not. */
-function deviceProblem({ store: { devices }, live }: ConditionSources): Problem | null {
+function deviceProblem({ store: { devices }, live }: ConditionSources): Detected | null {
   const online = live.sessions().flatMap(({ credentialId }) => credentialId ?? []);
   const offline = devices.offline(online);
   if (offline.length === 0) return null;
@@ -208,7 +208,7 @@ function deviceProblem({ store: { devices }, live }: ConditionSources): Problem 
 function certificateProblem(
   { now, siteNames }: Pick<Store, 'now' | 'siteNames'>,
   table: { troubled(before: string): TroubledName[] },
-): Problem | null {
+): Detected | null {
   const at = Date.parse(now());
   const troubled = table
     .troubled(timestamp(at + SOON_MS))
@@ -236,14 +236,14 @@ function reasonOf({ msg, ends }: TroubledName, now: number): string {
   return [msg, validity].filter((part) => part !== null).join('; ');
 }
 
-function descriptorProblem({ counters }: ConditionSources): Problem | null {
+function descriptorProblem({ counters }: ConditionSources): Detected | null {
   if (!isRecent(counters.descriptorsExhaustedAt)) return null;
   return {
     message: 'no file descriptor was left, so new connections were closed',
   };
 }
 
-function silentProblem({ live }: ConditionSources): Problem | null {
+function silentProblem({ live }: ConditionSources): Detected | null {
   const silent = live.gateways?.().filter(({ state }) => state === 'silent') ?? [];
   if (silent.length === 0) return null;
   return {
@@ -252,7 +252,7 @@ function silentProblem({ live }: ConditionSources): Problem | null {
   };
 }
 
-function stoppedProblem({ store: { database } }: ConditionSources): Problem | null {
+function stoppedProblem({ store: { database } }: ConditionSources): Detected | null {
   const [first, ...more] = stoppedVersions(database).filter(({ isDecided }) => !isDecided);
   if (first === undefined) return null;
   const others = more.length > 0 ? `; so are ${listed(more.map(({ version }) => version))}` : '';
@@ -263,7 +263,7 @@ function stoppedProblem({ store: { database } }: ConditionSources): Problem | nu
 }
 
 /** Updates that went back, of devices, and of the gateway of this machine. */
-function updateProblem({ store, runs }: ConditionSources): Problem | null {
+function updateProblem({ store, runs }: ConditionSources): Detected | null {
   const { agentUpdates, database, devices, credentials, now } = store;
   const since = Date.parse(now()) - FAILED_UPDATE_MS;
   const settled = new Set(stoppedVersions(database).flatMap(({ version, isDecided }) => (isDecided ? [version] : [])));
@@ -298,7 +298,7 @@ function updateProblem({ store, runs }: ConditionSources): Problem | null {
   return { message: `updates failed: ${listed(subjects.map(({ name }) => name))}: ${first.message}`, subjects };
 }
 
-function releaseProblem({ store, releases }: ConditionSources): Problem | null {
+function releaseProblem({ store, releases }: ConditionSources): Detected | null {
   const offered = releases();
   const incomplete = offered.find(({ missing }) => missing !== null);
   if (incomplete !== undefined) {
@@ -320,7 +320,7 @@ function releaseProblem({ store, releases }: ConditionSources): Problem | null {
 const addAgain = (version: string): string =>
   `run device-agent gateway releases add --to ${version}, or add a newer one; or device-agent gateway releases remove ${version}`;
 
-function destinationProblem({ store }: ConditionSources): Problem | null {
+function destinationProblem({ store }: ConditionSources): Detected | null {
   const failing = store.eventDeliveries.where('failing_since IS NOT NULL ORDER BY failing_since', []);
   const [first] = failing;
   if (first === undefined) return null;
@@ -335,14 +335,14 @@ function destinationProblem({ store }: ConditionSources): Problem | null {
   };
 }
 
-function lostProblem({ activity }: ConditionSources): Problem | null {
+function lostProblem({ activity }: ConditionSources): Detected | null {
   if (!isRecent(activity.lostAt)) return null;
   return {
     message: 'events were lost: there were more than the gateway could record',
   };
 }
 
-function backupProblem({ store, hasDailyBackups }: ConditionSources): Problem | null {
+function backupProblem({ store, hasDailyBackups }: ConditionSources): Detected | null {
   if (!hasDailyBackups) return null;
   const last = lastBackup(store.database);
   if (last !== null && Date.parse(store.now()) - Date.parse(last) < BACKUP_MS) return null;

@@ -4,7 +4,7 @@ import type { LabeledUpstream, Labels, OnlineEndpoint } from '../endpoints/onlin
 import { type EndpointTraffic, latencyOf } from '../endpoints/traffic-counts.ts';
 import type { EdgeCounters } from '../metrics/edge-counters.ts';
 import type { Store } from '../store/store.ts';
-import { listed, type Problem, siteOf } from './problem.ts';
+import { type Detected, listed, siteOf } from './detected.ts';
 
 /** What the problems of endpoints are read from. */
 export interface EndpointSources {
@@ -26,12 +26,12 @@ const ERROR_SHARE = 1 / 5;
 const BROKEN = { minErrors: 3, share: 1 / 2 };
 const UNRELIABLE = { minErrors: 5, share: 1 / 10 };
 
-export function responseProblem({ counters: { recentResponses: recent } }: EndpointSources): Problem | null {
+export function responseProblem({ counters: { recentResponses: recent } }: EndpointSources): Detected | null {
   if (recent.total < MIN_RESPONSES || recent.failed <= recent.total * ERROR_SHARE) return null;
   return { message: `${percent(recent)} of the last ${recent.total} responses to clients were errors (5xx)` };
 }
 
-export function upstreamProblem(sources: EndpointSources): Problem | null {
+export function upstreamProblem(sources: EndpointSources): Detected | null {
   const reaches = ({ failed, total }: RecentCounts, { minErrors, share }: typeof BROKEN) =>
     failed >= minErrors && failed >= total * share;
   const failing = subjectsOf(sources, ({ recent }) =>
@@ -47,7 +47,7 @@ export function upstreamProblem(sources: EndpointSources): Problem | null {
   };
 }
 
-export function latencyProblem(sources: EndpointSources): Problem | null {
+export function latencyProblem(sources: EndpointSources): Detected | null {
   const { latencyLimitMs: limit } = sources;
   if (limit === 0) return null;
   const slow = subjectsOf(sources, ({ recentLatency: classes }) => {

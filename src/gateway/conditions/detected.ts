@@ -2,7 +2,7 @@ import type { ReportedCondition } from '../endpoints/live-view.ts';
 import type { Store } from '../store/store.ts';
 
 /** What a probe has found. */
-export interface Problem extends Pick<ReportedCondition, 'message' | 'subjects'> {
+export interface Detected extends Pick<ReportedCondition, 'message' | 'subjects'> {
   /** Left out: what the list of conditions says. */
   readonly remedy?: string;
 }
