@@ -18,6 +18,8 @@ function rule(id: (typeof CONDITION_IDS)[number]): string {
         labels: { severity: ${severity} }
         annotations:
           summary: ${JSON.stringify(`{{ $labels.instance }}: ${title}`)}
-          remedy: ${JSON.stringify(remedy)}
+          remedy: ${JSON.stringify(`${capitalized(remedy)}.`)}
 `;
 }
+
+const capitalized = (text: string): string => text.charAt(0).toUpperCase() + text.slice(1);

@@ -121,6 +121,8 @@ export interface Gateway {
 
 /** How long an idle connection to a receiver of events is kept: shorter than servers keep theirs. */
 const EVENT_IDLE_MS = 4_000;
+/** As documented. */
+const LATENCY_LIMIT_MS = 5_000;
 /** Less than other gateways wait for the answer. */
 const CONDITIONS_MS = 500;
 
@@ -389,6 +391,8 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
       hasNoPrimary: () => cluster?.primary.isVacant === true,
       hasDailyBackups: (options.backups ?? null) !== null,
       undecryptable: unreadable,
+      latencyLimitMs: options.latencyLimitMs ?? LATENCY_LIMIT_MS,
+      runs: VERSION,
       releases: () => offeredReleases(dataDir),
     });
   };

@@ -205,6 +205,11 @@ const STANDALONE_GATEWAY = {
     395,
     3650,
   ),
+  GATEWAY_LATENCY_LIMIT: count(
+    'Milliseconds from which on an endpoint is slow, if half of its responses take longer: the condition `latency`; `0`: never',
+    5_000,
+    10_000,
+  ),
   GATEWAY_BACKUPS: backupPlan(
     'Daily backups: the folder, the hour by the machine’s clock (default: 3), and how many are kept (default: 7). They are without the encryption key',
   ),

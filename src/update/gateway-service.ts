@@ -1,8 +1,10 @@
+import { messageOf } from '../lib/errors.ts';
 import type { Host } from '../service/host.ts';
 import { GATEWAY_SERVICE, serviceEnvironment, stateFolderOf } from '../service/service.ts';
 import { loadGatewayServerSettings } from '../settings/gateway-settings.ts';
 import { ServiceOnTrial } from './service-on-trial.ts';
 import type { AgentView } from './trial.ts';
+import type { Outcome } from './update-records.ts';
 
 const ASK_MS = 10_000;
 
@@ -28,6 +30,24 @@ export class GatewayService extends ServiceOnTrial {
       // The gateway's own log says why; here, it only counts that nobody can use it.
     }
     return { version: null, online: false, tunnels: [], sessions: 0, restarts };
+  }
+}
+
+/** Has the gateway of this machine show that its update failed. */
+export async function recordFailedUpdate(
+  host: Host,
+  { result, ...facts }: Outcome,
+  tell: (line: string) => void,
+): Promise<void> {
+  if (result === 'confirmed') return;
+  try {
+    const { noteGatewayUpdate, withStore } = await import('../gateway/offline/command-store.ts');
+    await withStore(settingsOfGateway(host), ({ database }) =>
+      database.write(() => noteGatewayUpdate(database, { result, ...facts }), null),
+    );
+  } catch (error) {
+    // The database of a newer version that stays, for example.
+    tell(`the gateway was not told how its update ended: ${messageOf(error)}`);
   }
 }
 

@@ -12,7 +12,7 @@ import type { ProgramPaths } from '../service/unit.ts';
 import { AgentService } from './agent-service.ts';
 import { Archive, DataCopies, DataCopy, GatewayCopy } from './data-copy.ts';
 import { findRelease, givenKeys, PUBLISHED_PLACE } from './find-release.ts';
-import { GatewayService, settingsOfGateway } from './gateway-service.ts';
+import { GatewayService, recordFailedUpdate, settingsOfGateway } from './gateway-service.ts';
 import { installationAt } from './installations.ts';
 import { type InstalledProgram, type Place, placeOf } from './installed-program.ts';
 import { askGateway, OwnGateway, tellGateway } from './own-gateway.ts';
@@ -248,7 +248,9 @@ export async function continueUpdate(host: Host, tell: (line: string) => void): 
   const { last: before } = await records.history();
   await continueTrial(machine, records);
   const { last } = await records.history();
-  if (last === null || last.at === before?.at || last.result === 'kept') return;
+  if (last === null || last.at === before?.at) return;
+  if (servicesOf(paths, host).includes(GATEWAY_SERVICE)) await recordFailedUpdate(host, last, tell);
+  if (last.result === 'kept') return;
   const { to: version, result: state, reason } = last;
   await tellGateway(host, { version, state, ...(reason !== null && { reason: reason.slice(0, MAX_REASON) }) }, tell);
 }

@@ -119,6 +119,7 @@ export async function startManagementServer(options: ManagementServerOptions = {
     releases: () => offeredReleases(folder),
     ...{ databaseAway: () => null, databaseDetour: () => null, hasNoPrimary: () => false, hasDailyBackups: false },
     undecryptable: () => null,
+    ...{ latencyLimitMs: 5_000, runs: '1.0.0' },
     ...options.conditions,
   };
   const activity = options.activity ?? NO_ACTIVITY;

@@ -1,11 +1,15 @@
 import { execFileSync } from 'node:child_process';
 import { chownSync, existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { createGatewayData, readStore } from '../../src/gateway/offline/command-store.ts';
+import { gatewayUpdate } from '../../src/gateway/store/gateway-update.ts';
 import { Database } from '../../src/gateway/store/sql/database.ts';
 import { SCHEMA_VERSION } from '../../src/gateway/store/sql/migrations.ts';
 import { sqlEngine } from '../../src/gateway/store/sql/sql-engine.ts';
+import { GATEWAY_SERVICE, settingsFileOf } from '../../src/service/service.ts';
 import { Archive, GatewayCopy } from '../../src/update/data-copy.ts';
+import { recordFailedUpdate, settingsOfGateway } from '../../src/update/gateway-service.ts';
 import { diskFiles } from '../../src/update/update-files.ts';
 import { NO_ROOT, unless } from '../support/requirements.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
@@ -110,4 +114,25 @@ describe("the copy of a gateway's database", unless(NO_ROOT), () => {
     await copy.restore();
     expect(which(folder)).toBe('later');
   });
+});
+
+it('an update of the gateway that failed is recorded in its database, and a database that cannot be opened is no failure', async () => {
+  const host = { root: temporaryFolder(), isBooted: true, run: async () => '' };
+  const settings = host.root + settingsFileOf(GATEWAY_SERVICE);
+  mkdirSync(dirname(settings), { recursive: true });
+  writeFileSync(settings, 'GATEWAY_DOMAIN=gateway.test\n');
+  const failed = { from: '1.0.0', to: '2.0.0', reason: 'it crashed', at: '2026-11-30T12:00:00Z' };
+  const lines: string[] = [];
+  const record = (result: 'confirmed' | 'returned') =>
+    recordFailedUpdate(host, { result, ...failed }, (line) => lines.push(line));
+  await record('returned');
+  expect(lines).toEqual([expect.stringMatching(/^the gateway was not told how its update ended: /)]);
+  await createGatewayData(settingsOfGateway(host));
+  await record('returned');
+  await record('confirmed');
+  expect(readStore(settingsOfGateway(host), ({ database }) => gatewayUpdate(database))).toEqual({
+    result: 'returned',
+    ...failed,
+  });
+  expect(lines).toHaveLength(1);
 });

@@ -1,17 +1,18 @@
 import { messageOf } from '../../lib/errors.ts';
 import { diskSpace, FREE_SPACE } from '../../lib/files/disk-space.ts';
 import { clientNetwork } from '../../lib/network/ip-address.ts';
-import type { RecentCounts } from '../../lib/time/recent-failures.ts';
 import { CONDITION_IDS, CONDITIONS, type ConditionId } from '../../management/condition-kinds.ts';
 import type { ConditionSubject, LiveView, ReportedCondition } from '../endpoints/live-view.ts';
-import type { LabeledUpstream, Labels, OnlineEndpoint } from '../endpoints/online-endpoint.ts';
 import type { EdgeCounters } from '../metrics/edge-counters.ts';
 import { stoppedVersions } from '../store/agent-updates.ts';
 import type { TroubledName } from '../store/domains.ts';
+import { gatewayUpdate } from '../store/gateway-update.ts';
 import { lastBackup } from '../store/last-backup.ts';
 import { lostCommits } from '../store/lost-commits.ts';
 import { type Store, timestamp } from '../store/store.ts';
 import { type Undecryptable, undecryptableCounts } from '../store/stored-secrets.ts';
+import { type Detected, listed, siteOf } from './detected.ts';
+import { type EndpointSources, latencyProblem, responseProblem, upstreamProblem } from './endpoint-problems.ts';
 
 /** Something that the gateway's operator should mend: what is wrong, and what to do. */
 export interface Condition extends ReportedCondition {
@@ -19,11 +20,13 @@ export interface Condition extends ReportedCondition {
 }
 
 /** What the conditions are read from. Reading is cheap: pages and Prometheus do it every few seconds. */
-export interface ConditionSources {
+export interface ConditionSources extends EndpointSources {
   readonly store: Pick<
     Store,
     | 'database'
     | 'devices'
+    | 'agentUpdates'
+    | 'credentials'
     | 'siteNames'
     | 'ownDomains'
     | 'reservedDomains'
@@ -32,11 +35,6 @@ export interface ConditionSources {
     | 'now'
   >;
   readonly live: Pick<LiveView, 'gateways' | 'sessions'>;
-  /** What is online here. */
-  readonly endpoints: {
-    list(): readonly (Pick<OnlineEndpoint, 'url' | 'traffic'> & Partial<Pick<OnlineEndpoint, 'owner'>>)[];
-    labeled(): readonly (Pick<LabeledUpstream, 'labels' | 'traffic'> & Partial<Pick<LabeledUpstream, 'owner'>>)[];
-  };
   readonly counters: Pick<EdgeCounters, 'recentResponses' | 'descriptorsExhaustedAt'>;
   /** Of events that are no changes; times here are in milliseconds of `performance.now()`. */
   readonly activity: { readonly lostAt: number };
@@ -56,10 +54,12 @@ export interface ConditionSources {
   readonly hasDailyBackups: boolean;
   /** What the encryption key does not decrypt; null: everything is fine. */
   readonly undecryptable: () => Undecryptable | null;
+  /** The version of this program. */
+  readonly runs: string;
 }
 
-type Problem = Pick<Condition, 'message' | 'remedy' | 'subjects'>;
-type Probe = (sources: ConditionSources) => Problem | null | Promise<Problem | null>;
+type Found = Detected | null | Promise<Detected | null>;
+type Probe = (sources: ConditionSources) => Found;
 
 /** How long something that has happened counts. */
 const RECENT_MS = 10 * 60_000;
@@ -71,14 +71,8 @@ const SOON_MS = 14 * DAY_MS;
 const SOON_SHARE = 1 / 6;
 /** An operator has so long to have a manifest of a release renewed. */
 const RELEASE_SOON_MS = 5 * DAY_MS;
-/** With fewer, a share says nothing. */
-const MIN_RESPONSES = 10;
-const MIN_ERRORS = 3;
-const ERROR_SHARE = 1 / 5;
-const FAILING_SHARE = 1 / 2;
-/** Names in a message; it counts the others. */
-const MAX_NAMES = 3;
-
+/** Who has done nothing about a failed update by then does nothing. */
+const FAILED_UPDATE_MS = 7 * DAY_MS;
 const PROBES = {
   disk: diskProblem,
   shared_database: sharedDatabaseProblem,
@@ -91,9 +85,11 @@ const PROBES = {
   device_offline: deviceProblem,
   shared_database_detour: detourProblem,
   upstream: upstreamProblem,
+  latency: latencyProblem,
   domain_certificate: ({ store }) => certificateProblem(store, store.reservedDomains),
   gateway_silent: silentProblem,
   update_stopped: stoppedProblem,
+  update_failed: updateProblem,
   release: releaseProblem,
   event_destination: destinationProblem,
   events_lost: lostProblem,
@@ -108,6 +104,7 @@ const OF_ONE_GATEWAY: readonly string[] = [
   'server_errors',
   'shared_database_detour',
   'upstream',
+  'latency',
   'events_lost',
   'release',
   'backup',
@@ -139,14 +136,15 @@ export async function presentConditions(sources: ConditionSources): Promise<read
   const all = await Promise.all(
     CONDITION_IDS.map(async (id): Promise<Condition[]> => {
       const problem = await attempt(() => PROBES[id](sources));
-      return problem === null ? [] : [{ id, severity: CONDITIONS[id].severity, ...problem }];
+      const { severity, remedy } = CONDITIONS[id];
+      return problem === null ? [] : [{ id, severity, remedy, ...problem }];
     }),
   );
   return all.flat();
 }
 
 /** What cannot be looked at is wrong, too, and must not hide the rest. */
-async function attempt(probe: () => Problem | null | Promise<Problem | null>): Promise<Problem | null> {
+async function attempt(probe: () => Found): Promise<Detected | null> {
   try {
     return await probe();
   } catch (error) {
@@ -154,7 +152,7 @@ async function attempt(probe: () => Problem | null | Promise<Problem | null>): P
   }
 }
 
-async function diskProblem({ store: { database }, dataDir }: ConditionSources): Promise<Problem | null> {
+async function diskProblem({ store: { database }, dataDir }: ConditionSources): Promise<Detected | null> {
   const unwritable = await database.whyUnwritable();
   if (unwritable !== null) {
     const restart = database.unwritable === null ? '' : ', then restart the gateway';
@@ -164,27 +162,25 @@ async function diskProblem({ store: { database }, dataDir }: ConditionSources): 
   return shortage === null ? null : { message: `the disk of DATA_DIR is nearly full: ${shortage}`, remedy: FREE_SPACE };
 }
 
-function sharedDatabaseProblem({ databaseAway }: ConditionSources): Problem | null {
+function sharedDatabaseProblem({ databaseAway }: ConditionSources): Detected | null {
   const away = databaseAway();
   if (away === null) return null;
   return {
     message: `the shared database cannot be used, so all changes are rejected: ${away}`,
-    remedy: 'check PostgreSQL and the network; device-agent gateway doctor says more',
   };
 }
 
-function commitsProblem({ store: { database, now } }: ConditionSources): Problem | null {
+function commitsProblem({ store: { database, now } }: ConditionSources): Detected | null {
   const lost = lostCommits(database);
   if (lost === null || Date.parse(now()) - Date.parse(lost.found) >= DAY_MS) return null;
   const { commits, isLeast, since, found } = lost;
   const count = `${isLeast ? 'at least ' : ''}${commits} ${commits === 1 ? 'commit' : 'commits'}`;
   return {
     message: `the shared database was put back to an older state at ${found}: it lacks ${count}${since === null ? '' : `, the first one of ${since}`}`,
-    remedy: 'make these changes again; synchronous replication prevents that a standby lacks some',
   };
 }
 
-function keyProblem(sources: ConditionSources): Problem | null {
+function keyProblem(sources: ConditionSources): Detected | null {
   const found = sources.undecryptable();
   if (found === null) return null;
   const counts = undecryptableCounts(found);
@@ -203,32 +199,29 @@ function keyProblem(sources: ConditionSources): Problem | null {
   };
 }
 
-function detourProblem({ databaseDetour }: ConditionSources): Problem | null {
+function detourProblem({ databaseDetour }: ConditionSources): Detected | null {
   const detour = databaseDetour();
   if (detour === null) return null;
   return {
     message: `this gateway reaches the shared database only through the gateway ${detour.through}: ${detour.reason}`,
-    remedy: 'check the network between this gateway and PostgreSQL, and GATEWAY_DATABASE_URL',
   };
 }
 
-function primaryProblem({ hasNoPrimary, databaseAway }: ConditionSources): Problem | null {
+function primaryProblem({ hasNoPrimary, databaseAway }: ConditionSources): Detected | null {
   // Without the database, none can become it.
   if (!hasNoPrimary() || databaseAway() !== null) return null;
   return {
     message: 'no gateway is the primary node: certificates are not renewed, and events wait',
-    remedy: 'start a gateway that is not draining; the log says "primary node not chosen" where one cannot become it',
   };
 }
 
 /** Devices that have joined, were online, and are not. */
-function deviceProblem({ store: { devices }, live }: ConditionSources): Problem | null {
+function deviceProblem({ store: { devices }, live }: ConditionSources): Detected | null {
   const online = live.sessions().flatMap(({ credentialId }) => credentialId ?? []);
   const offline = devices.offline(online);
   if (offline.length === 0) return null;
   return {
     message: `devices are offline: ${listed(offline.map(({ name, site }) => `${name} at ${site}`))}`,
-    remedy: CONDITIONS.device_offline.remedy,
     subjects: offline.map(({ id: key, name, site, labels, since, ip }) => ({
       ...{ key, name, site, labels, message: `offline since ${since}`, since, network: clientNetwork(ip ?? '') },
     })),
@@ -238,7 +231,7 @@ function deviceProblem({ store: { devices }, live }: ConditionSources): Problem 
 function certificateProblem(
   { now, siteNames }: Pick<Store, 'now' | 'siteNames'>,
   table: { troubled(before: string): TroubledName[] },
-): Problem | null {
+): Detected | null {
   const at = Date.parse(now());
   const troubled = table
     .troubled(timestamp(at + SOON_MS))
@@ -248,7 +241,6 @@ function certificateProblem(
   const names = listed(troubled.map(({ domain }) => domain));
   return {
     message: `certificates need attention: ${names}: ${reasonOf(first, at)}`,
-    remedy: 'device-agent gateway doctor says why each one is not renewed; replace an uploaded one with a new upload',
     subjects: troubled.map((each) => ({
       ...{ key: each.domain, name: each.domain, site: siteOf(each.domain, siteNames), message: reasonOf(each, at) },
     })),
@@ -267,71 +259,23 @@ function reasonOf({ msg, ends }: TroubledName, now: number): string {
   return [msg, validity].filter((part) => part !== null).join('; ');
 }
 
-function descriptorProblem({ counters }: ConditionSources): Problem | null {
+function descriptorProblem({ counters }: ConditionSources): Detected | null {
   if (!isRecent(counters.descriptorsExhaustedAt)) return null;
   return {
     message: 'no file descriptor was left, so new connections were closed',
-    remedy: 'raise the limit of open files of the service (LimitNOFILE=), or of this machine',
   };
 }
 
-function responseProblem({ counters: { recentResponses: recent } }: ConditionSources): Problem | null {
-  if (recent.total < MIN_RESPONSES || recent.failed <= recent.total * ERROR_SHARE) return null;
-  return {
-    message: `${percent(recent)} of the last ${recent.total} responses to clients were errors (5xx)`,
-    remedy: 'the endpoints with errors are in the list of endpoints; start their upstreams',
-  };
-}
-
-function upstreamProblem({ endpoints, store }: ConditionSources): Problem | null {
-  const all = [
-    ...endpoints.list().map(({ url, traffic, owner }) => ({ name: url, recent: traffic.recent, owner })),
-    // Those behind TLS edges have no URL.
-    ...endpoints
-      .labeled()
-      .map(({ labels, traffic, owner }) => ({ name: labelText(labels), recent: traffic.recent, owner })),
-  ];
-  const isFailing = ({ total, failed }: RecentCounts) => failed >= MIN_ERRORS && failed >= total * FAILING_SHARE;
-  const failing = all.filter(({ recent }) => isFailing(recent));
-  const [first] = failing;
-  if (first === undefined) return null;
-  const words = ({ failed, total }: RecentCounts) => `${failed} of the last ${total} requests`;
-  const subjects = new Map(
-    failing.map(({ name, recent, owner }): [string, ConditionSubject] => {
-      const device = owner ? store.devices.byCredential(owner.credential.id) : null;
-      const host = URL.canParse(name) ? new URL(name).hostname : '';
-      const site = device?.site ?? siteOf(host, store.siteNames);
-      const message = `refuses connections or answers 5xx (${words(recent)})`;
-      return [name, { key: name, name, site, message, ...(device && { labels: device.labels }) }];
-    }),
-  );
-  return {
-    message: `upstreams refuse connections or answer 5xx: ${listed([...subjects.keys()])} (${words(first.recent)})`,
-    remedy: 'start the upstream, or change what the tunnel forwards to; device-agent doctor on the device says more',
-    subjects: [...subjects.values()],
-  };
-}
-
-/** The site that a name belongs to; null: none. */
-function siteOf(name: string, siteNames: Store['siteNames']): string | null {
-  for (let at = name.indexOf('.'); at >= 0; at = name.indexOf('.', at + 1)) {
-    const domain = name.slice(at + 1);
-    if (siteNames.isSite(domain)) return domain;
-  }
-  return null;
-}
-
-function silentProblem({ live }: ConditionSources): Problem | null {
+function silentProblem({ live }: ConditionSources): Detected | null {
   const silent = live.gateways?.().filter(({ state }) => state === 'silent') ?? [];
   if (silent.length === 0) return null;
   return {
     message: `silent gateways: ${listed(silent.map(({ address }) => address))}`,
-    remedy: 'check that they run and reach the shared database; device-agent gateway nodes remove forgets a lost one',
     subjects: silent.map(({ address }) => ({ key: address, name: address, site: null })),
   };
 }
 
-function stoppedProblem({ store: { database } }: ConditionSources): Problem | null {
+function stoppedProblem({ store: { database } }: ConditionSources): Detected | null {
   const [first, ...more] = stoppedVersions(database).filter(({ isDecided }) => !isDecided);
   if (first === undefined) return null;
   const others = more.length > 0 ? `; so are ${listed(more.map(({ version }) => version))}` : '';
@@ -341,7 +285,43 @@ function stoppedProblem({ store: { database } }: ConditionSources): Problem | nu
   };
 }
 
-function releaseProblem({ store, releases }: ConditionSources): Problem | null {
+/** Updates that went back, of devices, and of the gateway of this machine. */
+function updateProblem({ store, runs }: ConditionSources): Detected | null {
+  const { agentUpdates, database, devices, credentials, now } = store;
+  const since = Date.parse(now()) - FAILED_UPDATE_MS;
+  const settled = new Set(stoppedVersions(database).flatMap(({ version, isDecided }) => (isDecided ? [version] : [])));
+  const subjects = agentUpdates.returned().flatMap(({ id, created_at, version, reason }): ConditionSubject[] => {
+    const device = devices.byCredential(id);
+    const credential = device ? null : credentials.get(id);
+    // Revoked, deleted, updated in another way, or an operator knows.
+    if (!(device ?? credential) || device?.agent_version === version) return [];
+    if (settled.has(version) || Date.parse(created_at) < since) return [];
+    const message = `version ${version} went back${reason === null ? '' : `: ${reason}`}`;
+    if (device)
+      return [
+        { key: device.id, name: `${device.name} at ${device.site}`, site: device.site, labels: device.labels, message },
+      ];
+    return [{ key: id, name: credential?.description || id, site: null, message }];
+  });
+  const own = gatewayUpdate(database);
+  if (own !== null && runs === (own.result === 'kept' ? own.to : own.from) && Date.parse(own.at) >= since) {
+    const what =
+      own.result === 'kept'
+        ? `version ${own.to} was given up, and stays nevertheless`
+        : `version ${own.to} went back to ${own.from}`;
+    subjects.unshift({
+      key: '',
+      name: 'the gateway',
+      site: null,
+      message: `${what}${own.reason === null ? '' : `: ${own.reason}`}`,
+    });
+  }
+  const [first] = subjects;
+  if (first === undefined) return null;
+  return { message: `updates failed: ${listed(subjects.map(({ name }) => name))}: ${first.message}`, subjects };
+}
+
+function releaseProblem({ store, releases }: ConditionSources): Detected | null {
   const offered = releases();
   const incomplete = offered.find(({ missing }) => missing !== null);
   if (incomplete !== undefined) {
@@ -363,7 +343,7 @@ function releaseProblem({ store, releases }: ConditionSources): Problem | null {
 const addAgain = (version: string): string =>
   `run device-agent gateway releases add --to ${version}, or add a newer one; or device-agent gateway releases remove ${version}`;
 
-function destinationProblem({ store }: ConditionSources): Problem | null {
+function destinationProblem({ store }: ConditionSources): Detected | null {
   const failing = store.eventDeliveries.where('failing_since IS NOT NULL ORDER BY failing_since', []);
   const [first] = failing;
   if (first === undefined) return null;
@@ -372,47 +352,28 @@ function destinationProblem({ store }: ConditionSources): Problem | null {
   const lost = skipped === 0 ? '' : `; ${skipped} events were too old to be kept`;
   return {
     message: `events are not delivered to ${listed(addresses)} since ${first.failing_since}: ${first.error}${lost}`,
-    remedy: 'fix the receiver, or change the target; events wait until then',
     subjects: failing.map(({ id, failing_since, error }, place) => ({
       ...{ key: id, name: addresses[place] ?? id, site: null, message: `since ${failing_since}: ${error}` },
     })),
   };
 }
 
-function lostProblem({ activity }: ConditionSources): Problem | null {
+function lostProblem({ activity }: ConditionSources): Detected | null {
   if (!isRecent(activity.lostAt)) return null;
   return {
     message: 'events were lost: there were more than the gateway could record',
-    remedy: "see the gateway's log; leave out types of events in the subscriptions that you do not need",
   };
 }
 
-function backupProblem({ store, hasDailyBackups }: ConditionSources): Problem | null {
+function backupProblem({ store, hasDailyBackups }: ConditionSources): Detected | null {
   if (!hasDailyBackups) return null;
   const last = lastBackup(store.database);
   if (last !== null && Date.parse(store.now()) - Date.parse(last) < BACKUP_MS) return null;
   return {
     message: last === null ? 'no backup was made yet' : `the last backup is of ${last}`,
-    remedy: 'see "backup failed" in the log of the gateway, and the folder in GATEWAY_BACKUPS',
   };
 }
 
 function isRecent(at: number): boolean {
   return performance.now() - at < RECENT_MS;
-}
-
-function labelText(labels: Labels): string {
-  return Object.entries(labels)
-    .map(([name, value]) => `${name}=${value}`)
-    .join(',');
-}
-
-function percent({ failed, total }: RecentCounts): string {
-  return `${Math.round((100 * failed) / total)} %`;
-}
-
-function listed(names: readonly string[]): string {
-  const more = names.length - MAX_NAMES;
-  const shown = names.slice(0, MAX_NAMES).join(', ');
-  return more > 0 ? `${shown} and ${more} more` : shown;
 }

@@ -37,11 +37,64 @@ export class EndedRequests {
   }
 }
 
+/**
+ * The latency that a share of the requests does not exceed, in milliseconds: interpolated within its class; null without
+ * requests. @param classes how many requests each class of latency has @param share such as 0.95
+ */
+export function latencyOf(classes: Float64Array, share: number): number | null {
+  const total = classes.reduce((sum, each) => sum + each, 0);
+  if (total === 0) return null;
+  let below = 0;
+  for (let at = 0; at < classes.length; at++) {
+    const here = classes[at] ?? 0;
+    if (here > 0 && below + here >= share * total) {
+      const [from, to] = [LATENCY_BOUNDS[at - 1] ?? 0, LATENCY_BOUNDS[at]];
+      // Nobody knows how long the slowest have taken.
+      return to === undefined ? from : Math.round(from + ((to - from) * (share * total - below)) / here);
+    }
+    below += here;
+  }
+  return null;
+}
+
 function latencyClass(ms: number): number {
   let at = 0;
   while (at < LATENCY_BOUNDS.length && ms > (LATENCY_BOUNDS[at] ?? 0)) at += 1;
   return at;
 }
+
+/** Latency of the last minutes: what was counted until two moments, between which at least half of the time has passed. */
+export class RecentLatency {
+  #earlier: Float64Array | null = null;
+  #latest: Float64Array;
+
+  constructor(
+    counts: Float64Array,
+    private at: number,
+  ) {
+    this.#latest = classesIn(counts);
+  }
+
+  /** @param counts before a request is counted @param now milliseconds that never go back */
+  mark(counts: Float64Array, now: number): void {
+    if (now - this.at < RECENT_MS / 2) return;
+    this.#earlier = now - this.at < RECENT_MS ? this.#latest : null;
+    this.#latest = classesIn(counts);
+    this.at = now;
+  }
+
+  /** How many requests of the last minutes each class of latency has. */
+  counts(counts: Float64Array, now: number): Float64Array {
+    const all = classesIn(counts);
+    // Nothing was counted since for as long.
+    if (now - this.at >= RECENT_MS) return all.fill(0);
+    const before = this.#earlier ?? this.#latest;
+    return all.map((count, at) => count - (before[at] ?? 0));
+  }
+}
+
+const classesIn = (counts: Float64Array): Float64Array => counts.slice(ENDINGS.length);
+const NO_LATENCY = new Float64Array(LATENCY_CLASSES);
 
 const REFUSED = ENDINGS.indexOf('refused');
 const FAILED = ENDINGS.indexOf('failed');
@@ -61,6 +114,7 @@ export class EndpointTraffic {
   ended: EndedRequests | null = null;
   /** Null: it has never had an error. */
   #recent: RecentFailures | null = null;
+  #recentLatency: RecentLatency | null = null;
 
   countRequest(): void {
     this.requests += 1;
@@ -75,7 +129,11 @@ export class EndpointTraffic {
 
   /** @param status of the response that the client gets @param ms from the request to the head of the response */
   countResponse(status: number, ms: number): void {
-    this.#ended().add(Math.trunc(status / 100) - 1, ms);
+    const ended = this.#ended();
+    const now = performance.now();
+    this.#recentLatency ??= new RecentLatency(ended.counts, now);
+    this.#recentLatency.mark(ended.counts, now);
+    ended.add(Math.trunc(status / 100) - 1, ms);
   }
 
   /** The upstream has no response for the client. */
@@ -93,6 +151,11 @@ export class EndpointTraffic {
   #ended(): EndedRequests {
     this.ended ??= new EndedRequests();
     return this.ended;
+  }
+
+  /** How many requests of the last minutes each class of latency has. Do not change it. */
+  get recentLatency(): Float64Array {
+    return (this.ended && this.#recentLatency?.counts(this.ended.counts, performance.now())) ?? NO_LATENCY;
   }
 
   /** Requests and errors of the last minutes. */

@@ -1,5 +1,5 @@
 import type { SessionEnd } from '../endpoints/session-end.ts';
-import { ENDINGS, LATENCY_BOUNDS, LATENCY_CLASSES } from '../endpoints/traffic-counts.ts';
+import { ENDINGS, LATENCY_BOUNDS, LATENCY_CLASSES, latencyOf } from '../endpoints/traffic-counts.ts';
 
 const LATENCY_COLUMNS = Array.from({ length: LATENCY_CLASSES }, (_, at) => `latency_${LATENCY_BOUNDS[at] ?? 'more'}`);
 
@@ -118,24 +118,8 @@ export class Values {
     return this.numbers[RECEIVED_AT + 3] ?? 0;
   }
 
-  /**
-   * The latency that a share of the requests does not exceed, in milliseconds: interpolated within its class; null without
-   * requests. @param share such as 0.95
-   */
+  /** See {@link latencyOf}. @param share such as 0.95 */
   latency(share: number): number | null {
-    const classes = this.numbers.subarray(LATENCY_AT, RECEIVED_AT);
-    const total = classes.reduce((sum, each) => sum + each, 0);
-    if (total === 0) return null;
-    let below = 0;
-    for (let at = 0; at < classes.length; at++) {
-      const here = classes[at] ?? 0;
-      if (here > 0 && below + here >= share * total) {
-        const [from, to] = [LATENCY_BOUNDS[at - 1] ?? 0, LATENCY_BOUNDS[at]];
-        // Nobody knows how long the slowest have taken.
-        return to === undefined ? from : Math.round(from + ((to - from) * (share * total - below)) / here);
-      }
-      below += here;
-    }
-    return null;
+    return latencyOf(this.numbers.subarray(LATENCY_AT, RECEIVED_AT), share);
   }
 }

@@ -7,12 +7,13 @@ import type { GatewayContext } from '../context/gateway-context.ts';
 import type { ConditionSubject, LiveView, ReportedCondition } from '../endpoints/live-view.ts';
 import { NOBODY_ELSE } from '../endpoints/live-view.ts';
 import type { Message } from '../events/message.ts';
-import type { ConditionRow, ToldOf, WithheldFor } from '../store/condition-history.ts';
+import type { ConditionRow, WithheldFor } from '../store/condition-history.ts';
 import { DatabaseAway } from '../store/sql/database-problems.ts';
 import { type Row, timestamp } from '../store/store.ts';
+import { type Drafted, type Due, draftsOf, MESSAGES_AN_HOUR, type Situation } from './message-drafts.ts';
 import { MESSAGE_PATH, MessageLinks } from './message-links.ts';
-import { isQuiet, timeZoneOf, whyNotConcerned } from './message-rules.ts';
-import { by, type FleetSizes, fleetSizes, groupsOf, MessageWords, REMOVED } from './message-words.ts';
+import { isQuiet, whyNotConcerned } from './message-rules.ts';
+import { by, fleetSizes, REMOVED } from './message-words.ts';
 
 type MessageRule = Row<'messageRules'>;
 
@@ -32,8 +33,6 @@ const STEADY_MS = 30 * MINUTE_MS;
 const FLAPS = 3;
 /** Things that have one cause are noticed one after another, as heartbeats are missed. */
 const GATHER_MS = MINUTE_MS;
-/** Messages to one destination within an hour; the last one is a summary. */
-export const MESSAGES_AN_HOUR = 20;
 /** Rows that one transaction writes: other work waits meanwhile. */
 const BATCH = 100;
 const LINK_MS = 7 * 24 * HOUR_MS;
@@ -55,28 +54,6 @@ interface Watched {
   readonly since: string;
   /** When it was away first; null: it is there. */
   awaySince: string | null;
-}
-
-/** A notification of a condition that is due for a destination. */
-interface Due {
-  readonly row: ConditionRow;
-  readonly rule: MessageRule;
-  readonly kind: ToldOf['kind'] | 'missed';
-}
-
-/** What is due for a destination now, and what else there is. */
-interface Situation {
-  readonly due: readonly Due[];
-  /** All conditions about which something may have to be sent. */
-  readonly rows: readonly ConditionRow[];
-  readonly fleet: FleetSizes;
-}
-
-/** A message, and what it says of which conditions. */
-interface Drafted {
-  readonly content: Omit<Message, 'links' | 'incident'>;
-  readonly incident: string | null;
-  readonly told: readonly { readonly row: ConditionRow; readonly rule: MessageRule; readonly kind: ToldOf['kind'] }[];
 }
 
 export interface MessageSources {
@@ -246,7 +223,8 @@ export class MessageEngine {
     const rows = store.conditionHistory.unsettled();
     if (rows.length === 0) return this.#dueSince.clear();
     const fleet = fleetSizes(store);
-    const silenced = store.conditionHistory.silenced(store.now());
+    const now = Date.parse(store.now());
+    const silenced = store.conditionHistory.silenced(timestamp(now));
     const destinations = [...new Set(rules.flatMap(({ destination_ids }) => destination_ids))];
     const waiting = new Set<string>();
     const stillDue = new Set<string>();
@@ -264,7 +242,8 @@ export class MessageEngine {
         if (found === 'later' || !('reason' in found) || found.reason !== 'silenced') waiting.add(row.id);
       }
       for (const each of due) stillDue.add(`${destination} ${each.row.id} ${each.kind}`);
-      await this.#send(destination, { due: this.#gathered(destination, due), withheld, rows, fleet });
+      const situation = { destination, due: this.#gathered(destination, due), rows, fleet, now };
+      await this.#send(situation, withheld);
     }
     for (const key of this.#dueSince.keys()) if (!stillDue.has(key)) this.#dueSince.delete(key);
     await this.#settle(rows.filter(({ id, ended_at }) => ended_at !== null && !waiting.has(id)));
@@ -330,93 +309,14 @@ export class MessageEngine {
     });
   }
 
-  async #send(destination: string, situation: Situation & { withheld: readonly Withholding[] }): Promise<void> {
-    const { due, withheld } = situation;
-    const { store } = this.context;
-    const now = Date.parse(store.now());
-    const isSummed = due.some(({ row, kind }) => kind === 'missed' || heldBack(row, destination) !== null);
-    const drafts = this.#drafts(destination, situation);
-    const left = MESSAGES_AN_HOUR - store.sentMessages.since(destination, timestamp(now - HOUR_MS)).length;
-    if (drafts.length > 0 && left <= 0) {
-      const late = due.map(({ row, rule }): Withholding => ({ row, rule, reason: 'too many messages' }));
-      return this.#write(destination, [], [...withheld, ...late]);
-    }
-    const isTooMany = drafts.length > 1 && drafts.length > left - 1;
-    const sent =
-      isTooMany || (isSummed && drafts.length > 1) ? [this.#summary(destination, situation, isTooMany)] : drafts;
-    return this.#write(destination, sent, withheld);
-  }
-
-  /** One message for each group. */
-  #drafts(destination: string, situation: Situation): Drafted[] {
-    const { due, fleet } = situation;
-    const of = (kind: Due['kind']) => due.filter((each) => each.kind === kind);
-    const [begun, over, reminders, missed] = [of('begun'), of('over'), of('reminder'), of('missed')];
-    return [
-      ...this.#begun(begun, fleet),
-      ...[...by(reminders, ({ row }) => incidentOf(row, destination)).values()].flatMap((same) =>
-        this.#begun(same, fleet, incidentOf(same[0]?.row, destination)),
-      ),
-      ...this.#over(destination, over, situation.rows),
-      ...(missed.length > 0 ? [this.#summary(destination, { ...situation, due: missed }, false)] : []),
-    ];
-  }
-
-  #begun(due: readonly Due[], fleet: FleetSizes, incident: string | null = null): Drafted[] {
-    const rules = new Map(due.map(({ row, rule }) => [row.id, rule]));
-    return groupsOf(
-      due.map(({ row }) => row),
-      fleet,
-    ).map((group) => ({
-      content: this.#words(rules.get(group.rows[0].id)).begun(group, incident !== null),
-      incident,
-      told: toldOf(group.rows, rules, incident === null ? 'begun' : 'reminder'),
-    }));
-  }
-
-  #over(destination: string, due: readonly Due[], all: readonly ConditionRow[]): Drafted[] {
-    const rules = new Map(due.map(({ row, rule }) => [row.id, rule]));
-    const incidents = by(due, ({ row }) => incidentOf(row, destination));
-    // What was told together is over together; the rest as far as it is of one kind and site.
-    const groups = by(
-      due.map(({ row }) => row),
-      (row) =>
-        (incidents.get(incidentOf(row, destination))?.length ?? 0) > 1
-          ? incidentOf(row, destination)
-          : `${row.condition} ${row.site ?? ''}`,
-    );
-    return [...groups.values()].flatMap(([first, ...others]) => {
-      if (first === undefined) return [];
-      const rows = [first, ...others] as const;
-      const { left, ended } = leftOf(destination, rows, all);
-      const content = this.#words(rules.get(first.id)).over(rows, left, ended);
-      return [{ content, incident: incidentOf(first, destination), told: toldOf(rows, rules, 'over') }];
-    });
-  }
-
-  #summary(destination: string, { due, rows, fleet }: Situation, isTooMany: boolean): Drafted {
-    const rules = new Map(due.map(({ row, rule }) => [row.id, rule]));
-    const rowsOf = (kind: Due['kind']) => due.flatMap((each) => (each.kind === kind ? [each.row] : []));
-    const [over, missed, reminders] = [rowsOf('over'), rowsOf('missed'), rowsOf('reminder')];
-    const isLimited = isTooMany || due.some(({ row }) => heldBack(row, destination) === 'too many messages');
-    const why = isLimited
-      ? `More than ${MESSAGES_AN_HOUR} messages an hour would have been sent: here is everything in one.`
-      : 'This is what happened in the quiet hours, or since.';
-    const begun = rowsOf('begun');
-    const content = this.#words(due[0]?.rule).summary(
-      { begun: groupsOf([...begun, ...reminders], fleet), over: [...by(over, ({ condition }) => condition).values()] },
-      { missed, why, ended: leftOf(destination, over, rows).ended },
-    );
-    const told = [
-      ...toldOf(begun, rules, 'begun'),
-      ...toldOf(reminders, rules, 'reminder'),
-      ...toldOf([...over, ...missed], rules, 'over'),
-    ];
-    return { content, incident: null, told };
-  }
-
-  #words(rule: MessageRule | undefined): MessageWords {
-    return new MessageWords(Date.parse(this.context.store.now()), rule ? timeZoneOf(rule) : 'UTC');
+  async #send(situation: Situation, withheld: readonly Withholding[]): Promise<void> {
+    const { due, destination, now } = situation;
+    const { sentMessages } = this.context.store;
+    const left = MESSAGES_AN_HOUR - sentMessages.since(destination, timestamp(now - HOUR_MS)).length;
+    if (due.length === 0 || left > 0)
+      return this.#write(destination, due.length === 0 ? [] : draftsOf(situation, left), withheld);
+    const late = due.map(({ row, rule }): Withholding => ({ row, rule, reason: 'too many messages' }));
+    return this.#write(destination, [], [...withheld, ...late]);
   }
 
   /** Queues messages and writes down who was told of what, at once or not at all. */
@@ -510,44 +410,10 @@ function clean(text: string): string {
   return shortText(printable(text), MAX_TEXT);
 }
 
-/** Id of the message by which a destination was told that something began; empty: it was not. */
-function incidentOf(row: ConditionRow | undefined, destination: string): string {
-  return row?.told.find(({ destination_id }) => destination_id === destination)?.message_id ?? '';
-}
-
-/** Why a destination was not told of something yet; null: it was, or had not to be. */
-function heldBack({ withheld, told }: ConditionRow, destination: string): WithheldFor | null {
-  const last = withheld.filter((each) => each.destination_id === destination && each.reason !== 'silenced').at(-1);
-  const lastTold = told.filter(({ destination_id }) => destination_id === destination).at(-1);
-  return last !== undefined && (lastTold === undefined || lastTold.at <= last.at) ? last.reason : null;
-}
-
-/** What was told with some conditions and is not over, and the incidents that are. @param all that are not settled */
-function leftOf(
-  destination: string,
-  rows: readonly ConditionRow[],
-  all: readonly ConditionRow[],
-): { left: ConditionRow[]; ended: string[] } {
-  const over = new Set(rows.map(({ id }) => id));
-  const incidents = new Set(rows.map((row) => incidentOf(row, destination)));
-  const left = all.filter(
-    (row) => row.ended_at === null && !over.has(row.id) && incidents.has(incidentOf(row, destination)),
-  );
-  const open = new Set(left.map((row) => incidentOf(row, destination)));
-  return { left, ended: [...incidents].filter((incident) => !open.has(incident)) };
-}
-
 /** Whether that was written down since the destination was told last. */
 function wasWithheld(row: ConditionRow, destination: string, rule: string, reason: WithheldFor): boolean {
   const last = row.withheld.filter((each) => each.destination_id === destination && each.rule_id === rule).at(-1);
   return last?.reason === reason;
-}
-
-function toldOf(rows: readonly ConditionRow[], rules: ReadonlyMap<string, MessageRule>, kind: ToldOf['kind']) {
-  return rows.flatMap((row) => {
-    const rule = rules.get(row.id);
-    return rule ? [{ row, rule, kind }] : [];
-  });
 }
 
 const rowIds = (all: readonly { readonly row: ConditionRow }[]): string[] => all.map(({ row }) => row.id);

@@ -27,6 +27,11 @@ export class AgentUpdates extends tableOf('agent_updates', columns) {
     return this.where('version = ?', [version]);
   }
 
+  /** Updates that went back. */
+  returned(): AgentUpdateRow[] {
+    return this.where("result = 'returned' ORDER BY created_at", []);
+  }
+
   /** Versions of updates of which nothing was heard yet. */
   unsettled(): string[] {
     return this.database

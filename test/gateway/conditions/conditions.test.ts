@@ -21,6 +21,7 @@ import { EdgeCounters } from '../../../src/gateway/metrics/edge-counters.ts';
 import { watchProcess } from '../../../src/gateway/metrics/process-watch.ts';
 import { stopVersion } from '../../../src/gateway/store/agent-updates.ts';
 import { issueDashboardCode } from '../../../src/gateway/store/command-access.ts';
+import { noteGatewayUpdate } from '../../../src/gateway/store/gateway-update.ts';
 import { noteBackup } from '../../../src/gateway/store/last-backup.ts';
 import { timestamp } from '../../../src/gateway/store/store.ts';
 import type { Undecryptable } from '../../../src/gateway/store/stored-secrets.ts';
@@ -278,6 +279,55 @@ const TABLE: Record<ConditionId, Row> = {
       };
     },
   },
+  latency: {
+    words:
+      /^endpoints answer slowly: https:\/\/a\.example\.com: half of the last 21 responses took about 5\.\d s or longer$/,
+    make: () => {
+      const traffic = new EndpointTraffic();
+      for (let i = 0; i < 21; i += 1) traffic.countResponse(200, i < 11 ? 7_500 : 12);
+      const [one, two] = [new EndpointTraffic(), new EndpointTraffic()];
+      // Too few to tell.
+      for (let i = 0; i < 9; i += 1) one.countResponse(200, 7_500);
+      for (let i = 0; i < 9; i += 1) two.countResponse(200, 12);
+      const list = () => [traffic, one, two].map((each) => ({ url: 'https://a.example.com', traffic: each }));
+      endpoints = { list, labeled: () => [] };
+      return () => {
+        for (let i = 0; i < 10; i += 1) traffic.countResponse(200, 12);
+      };
+    },
+  },
+  update_failed: {
+    words: /^updates failed: cam-1 at site\.example\.com: version 2\.0\.0 went back: offline$/,
+    make: async () => {
+      const { store } = server;
+      const { agentUpdates, database, now } = store;
+      const taken = (version: string, at = now()) => ({
+        created_at: at,
+        version,
+        result: 'returned',
+        reason: 'offline',
+      });
+      const device = (name: string) => joinedDevice(store, { name, site: 'site.example.com', last_seen_at: null });
+      const [first, updated, late, decided] = [
+        await device('cam-1'),
+        await device('cam-2'),
+        await device('cam-3'),
+        await device('cam-4'),
+      ];
+      const ids = [first, updated, late, decided].map(({ credential_id }) => credential_id ?? '');
+      const [id = '', ofUpdated = '', ofLate = '', ofDecided = ''] = ids;
+      const stopped = { version: '1.5.0', reason: 'wanted', at: now(), isDecided: true };
+      await database.write(() => {
+        agentUpdates.put({ id, ...taken('2.0.0') });
+        agentUpdates.put({ id: ofUpdated, ...taken('1.7.0') });
+        store.devices.update({ ...updated, agent_version: '1.7.0' });
+        agentUpdates.put({ id: ofLate, ...taken('2.0.0', timestamp(Date.parse(now()) - 8 * 24 * HOUR_MS)) });
+        agentUpdates.put({ id: ofDecided, ...taken('1.5.0') });
+        stopVersion(database, stopped);
+      });
+      return () => database.write(() => agentUpdates.put({ id, ...taken('2.0.1'), result: 'confirmed' }));
+    },
+  },
   device_offline: {
     words: /^devices are offline: cam-1 at site\.example\.com$/,
     make: async () => {
@@ -459,6 +509,48 @@ it('a condition that cannot be looked at is one, and hides no other', async () =
   expect(await reported()).toMatchObject([
     { id: 'shared_database', message: 'cannot be checked: out of order' },
     { id: 'upstream', message: 'cannot be checked: out of order' },
+    { id: 'latency', message: 'cannot be checked: out of order' },
+  ]);
+});
+
+it('an update of the gateway that went back is a condition while that version runs, for a week', async () => {
+  const { store } = server;
+  const failed = { from: '1.0.0', to: '2.0.0', reason: 'it crashed' };
+  const seen: (string | undefined)[] = [];
+  for (const update of [
+    { result: 'returned', ...failed, at: store.now() },
+    { result: 'returned', ...failed, at: timestamp(Date.now() - 8 * 24 * HOUR_MS) },
+    { result: 'returned', ...failed, from: '0.9.0', at: store.now() },
+    { result: 'kept', ...failed, to: '1.0.0', at: store.now() },
+  ] as const) {
+    await store.database.write(() => noteGatewayUpdate(store.database, update));
+    seen.push((await reported()).find(({ id }) => id === 'update_failed')?.message);
+  }
+  expect(seen).toEqual([
+    'updates failed: the gateway: version 2.0.0 went back to 1.0.0: it crashed',
+    undefined,
+    undefined,
+    'updates failed: the gateway: version 1.0.0 was given up, and stays nevertheless: it crashed',
+  ]);
+});
+
+it('an endpoint of which a tenth of many requests fail has a condition, one of which a few fail has none', async () => {
+  const messages: (string | undefined)[] = [];
+  for (const errors of [2, 4, 5, 9]) {
+    const traffic = new EndpointTraffic();
+    for (let i = 0; i < 50; i += 1) {
+      traffic.countRequest();
+      if (i < errors) traffic.countError();
+    }
+    endpoints = { list: () => [{ url: 'https://a.example.com', traffic }], labeled: () => [] };
+    messages.push((await reported()).find(({ id }) => id === 'upstream')?.message);
+  }
+  const words = 'upstreams refuse connections or answer 5xx: https://a.example.com';
+  expect(messages).toEqual([
+    undefined,
+    undefined,
+    `${words} (5 of the last 50 requests)`,
+    `${words} (9 of the last 50 requests)`,
   ]);
 });
 

@@ -5,7 +5,8 @@ import { type Condition, presentConditions } from '../../../src/gateway/conditio
 import type { LiveSession } from '../../../src/gateway/endpoints/live-view.ts';
 import type { Message } from '../../../src/gateway/events/message.ts';
 import { reasonsOf, silence } from '../../../src/gateway/messages/condition-records.ts';
-import { MESSAGES_AN_HOUR, MessageEngine } from '../../../src/gateway/messages/message-engine.ts';
+import { MESSAGES_AN_HOUR } from '../../../src/gateway/messages/message-drafts.ts';
+import { MessageEngine } from '../../../src/gateway/messages/message-engine.ts';
 import { LOOK_MS, startMessages } from '../../../src/gateway/messages/start-messages.ts';
 import { EdgeCounters } from '../../../src/gateway/metrics/edge-counters.ts';
 import type { DeviceRow } from '../../../src/gateway/store/devices.ts';
@@ -49,7 +50,8 @@ function started(of: Store = store, isOwn: () => boolean = () => isSender): Mess
   const sources = {
     ...{ endpoints: { list: () => [], labeled: () => [] }, counters: new EdgeCounters() },
     ...{ activity: { lostAt: Number.NEGATIVE_INFINITY }, dataDir: folder, hasDailyBackups: false, releases: () => [] },
-    ...{ databaseAway: () => null, databaseDetour: () => null, hasNoPrimary: () => false, undecryptable: () => null },
+    ...{ databaseAway: () => null, databaseDetour: () => null, hasNoPrimary: () => false, latencyLimitMs: 0, runs: '' },
+    undecryptable: () => null,
   };
   const live = { sessions: () => [...online].map((credentialId) => ({ credentialId }) as LiveSession) };
   return new MessageEngine(

@@ -119,8 +119,11 @@ it('a chain with a signature by SHA-1 is refused, but for that of its root', asy
   const ca = await issueCertificate({ subject: 'CN=ca', ca: true, issuer: root });
   const sound = await issueCertificate({ subject: 'CN=a', names: ['a.test'], issuer: ca });
   const old = await issueCertificate({ subject: 'CN=a', names: ['a.test'], issuer: ca, hash: 'SHA-1' });
-  const chain = (...issued: { certificatePem: string }[]) => issued.map(({ certificatePem }) => certificatePem).join('');
+  const chain = (...issued: { certificatePem: string }[]) =>
+    issued.map(({ certificatePem }) => certificatePem).join('');
   expect(() => requireSoundSignatures(chain(sound, ca, root))).not.toThrow();
   expect(() => requireSoundSignatures(chain(old, ca))).toThrow('the certificate 1 is signed with');
-  expect(() => requireSoundSignatures(chain(old))).toThrow('the certificate is signed with an algorithm that clients refuse');
+  expect(() => requireSoundSignatures(chain(old))).toThrow(
+    'the certificate is signed with an algorithm that clients refuse',
+  );
 });
