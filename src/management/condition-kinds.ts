@@ -35,7 +35,7 @@ export const CONDITIONS = {
     severity: 'critical',
     title: 'The encryption key does not decrypt what is in the database',
     remedy:
-      'Restore the key that belongs to the database; docs/operations.md describes what to do if it is lost for good.',
+      'restore that key, or, if it is lost for good, stop the gateway and run device-agent gateway keys replace-lost',
     minutes: 5,
   },
   no_primary: {

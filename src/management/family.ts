@@ -171,12 +171,14 @@ function filled(parameters: Readonly<Record<string, string | undefined>>): URLSe
 
 async function* allPages(transport: Transport, operation: Operation, first: Call): AsyncGenerator {
   const bad = (why: string) => unreadable(`GET ${operation.path}`, 200, why);
+  const isSearch = first.query?.has('search') ?? false;
   let call = first;
   for (let before: string | null = null; ; ) {
     const { items, nextPageUri } = await pageOf(transport, operation, call);
     if (nextPageUri !== null && nextPageUri === before) throw bad('next_page_uri refers to the same page');
     yield* items;
-    if (nextPageUri === null || items.length === 0) return;
+    // A search may find nothing on a page, and something on a later one.
+    if (nextPageUri === null || (items.length === 0 && !isSearch)) return;
     if (!URL.canParse(nextPageUri)) throw bad('next_page_uri is not an absolute URI');
     // Only the query of the URI is used, so that the API key is sent only to the base URL.
     call = { ...call, query: new URL(nextPageUri).searchParams };

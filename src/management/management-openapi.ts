@@ -133,7 +133,7 @@ function describe({ id, family, ...operation }: Operation & { id: string; family
 /** What the summary does not say: when a change is durable, how to go on, what cannot be done. */
 function explain({ method, status, listKey, answer }: Operation): string {
   if (listKey !== null) {
-    return 'Newest first. next_page_uri leads to the next page, and is null on the last one. Other parameters are refused with 400 ERR_NGROK_231.';
+    return 'Newest first, unless sort says otherwise. next_page_uri leads to the next page, and is null on the last one. Other parameters are refused with 400 ERR_NGROK_231.';
   }
   if (method === 'GET') return 'An unknown id answers 404.';
   if (status === 201) return 'The new item is durable when the answer arrives, and has an id of its own.';

@@ -1,13 +1,13 @@
 import type { z } from 'zod';
 import { applicationSessions, applicationUsers } from './resources/application-session.ts';
-import { AuditFilters, auditEvents } from './resources/audit-event.ts';
+import { auditEvents } from './resources/audit-event.ts';
 import { httpResponseBackends, tunnelGroupBackends } from './resources/backend.ts';
 import { botUsers, serviceUsers } from './resources/bot-user.ts';
 import { certificateAuthorities, tlsCertificates } from './resources/certificate.ts';
-import { ConditionFilters, ConditionRecord, ConditionSilence, conditionHistory } from './resources/condition.ts';
+import { ConditionRecord, ConditionSilence, conditionHistory } from './resources/condition.ts';
 import { apiKeys, credentials } from './resources/credential.ts';
-import { DeviceFilters, devices } from './resources/device.ts';
-import { EndpointFilters, endpoints } from './resources/endpoint.ts';
+import { devices } from './resources/device.ts';
+import { endpoints } from './resources/endpoint.ts';
 import { enrolmentKeys } from './resources/enrolment.ts';
 import {
   DestinationTest,
@@ -118,11 +118,17 @@ function listOf<End extends string, A extends z.ZodType>(
   return { ...get(of, below, summary, answer), listKey, ...(idPrefix !== of.idPrefix && { itemPrefix: idPrefix }) };
 }
 
+type FiltersOf<R> = R extends { filters: infer Filters extends z.ZodObject } ? { filters: Filters } : object;
+
 /** The operations of a read-only resource. */
 function readable<R extends ReadableResource>(resource: R) {
   const { name } = resource;
   const answer: R['answer'] = resource.answer;
-  const list = { ...listOf(resource, '', `List every ${name}, newest first`, answer, resource), resource };
+  const list = {
+    ...listOf(resource, '', `List every ${name}, newest first`, answer, resource),
+    resource,
+    ...((resource.filters ? { filters: resource.filters } : {}) as FiltersOf<R>),
+  };
   return { get: get(resource, '/{id}', `Get one ${name}`, answer), list };
 }
 
@@ -240,7 +246,6 @@ export const OPERATIONS = {
   enrolmentKeys: writable(enrolmentKeys),
   devices: {
     ...readable(devices),
-    list: { ...readable(devices).list, filters: DeviceFilters },
     update: change('PATCH', devices, '/{id}', updating(devices.name), devices.update, devices.answer),
     delete: remove(devices, '/{id}', 'Delete one device with its authtoken; it can join again with a valid code'),
     approve: deviceAction('approve', 'Approve a device that waits for it'),
@@ -304,7 +309,6 @@ export const OPERATIONS = {
   },
   auditEvents: {
     ...readable(auditEvents),
-    list: { ...readable(auditEvents).list, filters: AuditFilters },
     undo: {
       ...get(
         auditEvents,
@@ -344,7 +348,6 @@ export const OPERATIONS = {
   messageRules: writable(messageRules),
   conditionHistory: {
     ...readable(conditionHistory),
-    list: { ...readable(conditionHistory).list, filters: ConditionFilters },
     acknowledge: {
       ...get(
         conditionHistory,
@@ -399,7 +402,6 @@ export const OPERATIONS = {
   },
   endpoints: {
     ...writable(endpoints),
-    list: { ...readable(endpoints).list, filters: EndpointFilters },
     getHistory: historyOf(endpoints, '/{id}/history', 'Get the history of an endpoint that is online', HistoryQuery),
     getTopRequests: get(
       endpoints,

@@ -1,12 +1,16 @@
 import type { z } from 'zod';
 import { RESOURCES, type Resources } from './operations.ts';
-import type { ReadableResource, Resource } from './resources/resource.ts';
+import { type ReadableResource, type Resource, sortsOf } from './resources/resource.ts';
 
 /** A resource without its schemas, in JSON. */
 export interface PageResource
   extends Pick<ReadableResource, 'path' | 'idPrefix' | 'listKey' | 'table' | 'eventName' | 'label'> {
   /** Members that are shown as they are. */
   readonly members: readonly PageMember[];
+  /** Whether the API searches its list. */
+  readonly isSearched: boolean;
+  /** What the API sorts its list by. */
+  readonly sorts: readonly string[];
 }
 
 export interface PageMember {
@@ -29,7 +33,7 @@ export function pageResources(): Record<keyof Resources, PageResource> {
 }
 
 function pageResource(resource: ReadableResource & Partial<Resource>): PageResource {
-  const { path, idPrefix, listKey, table, eventName, label, shown = {}, create, update } = resource;
+  const { path, idPrefix, listKey, table, eventName, label, shown = {}, create, update, filters } = resource;
   const [sent, changes] = [membersOf(create), membersOf(update)];
   const members = Object.entries(shown).map(([name, text]) => ({
     name,
@@ -37,7 +41,9 @@ function pageResource(resource: ReadableResource & Partial<Resource>): PageResou
     hint: (sent[name] ?? changes[name])?.description ?? '',
     isSent: { create: name in sent, update: name in changes },
   }));
-  return { path, idPrefix, listKey, table, eventName, label, members };
+  const isSearched = filters !== undefined && 'search' in filters.shape;
+  const sorts = sortsOf(filters).filter((name) => !name.startsWith('-'));
+  return { path, idPrefix, listKey, table, eventName, label, members, isSearched, sorts };
 }
 
 function membersOf(schema: z.ZodType | undefined): Readonly<Record<string, z.ZodType>> {

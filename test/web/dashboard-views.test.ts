@@ -323,7 +323,7 @@ describe('the views of the dashboard', unless(NO_CHROMIUM), () => {
     ] as const) {
       await page.setViewportSize({ width, height: 900 });
       await goTo(page, view);
-      await page.getByLabel(label, { exact: true }).waitFor();
+      await page.locator('form').getByLabel(label, { exact: true }).waitFor();
       await page.locator('form button[type=submit]').click();
       await page.locator('.problem', { hasText: problem }).waitFor();
       expect(await page.evaluate('document.activeElement.labels[0].textContent')).toBe(label);

@@ -248,6 +248,7 @@ function addLogCommand(gateway: Command, settings: () => GatewayServerSettings):
     .option('--until <time>', 'The same: changes before then')
     .option('--type <type>', 'Changes of a type such as domain_created.v0, or of a kind such as domain')
     .option('--object <id>', 'Changes of one object')
+    .option('--search <text>', 'Changes with this text, such as the name of a device')
     .option('--by <id>', 'Changes by one API key; gateway: by commands; device: by devices that join')
     .option('--json', 'Print JSON, with the members before and after; secrets are left out')
     .option('--export', 'Print a line of JSON for each change, as files of events have them')

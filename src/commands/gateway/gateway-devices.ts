@@ -21,7 +21,8 @@ const DONE: Readonly<Record<Change, (name: string) => string>> = {
 const SHOWN = Object.keys(resource.shown) as (keyof typeof resource.shown)[];
 
 /** What a list is limited to, and how it is printed. */
-export interface ListChoice extends Omit<DeviceFilters, 'version'> {
+export interface ListChoice extends Omit<DeviceFilters, 'version' | 'sort' | 'after'> {
+  sort?: string;
   agentVersion?: string;
   json?: boolean;
 }

@@ -2,7 +2,7 @@ import { type Command, InvalidArgumentError, Option } from 'commander';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { countOption, duration, examples } from '../command-line.ts';
 import type { ListChoice } from './gateway-devices.ts';
-import type { InviteOptions } from './gateway-invite.ts';
+import type { InviteChoice, InviteOptions } from './gateway-invite.ts';
 
 /** Adds the commands of `device-agent gateway` for sites with many devices. */
 export function addFleetCommands(gateway: Command, settings: () => GatewayServerSettings): void {
@@ -38,8 +38,15 @@ function addInviteCommands(gateway: Command, settings: () => GatewayServerSettin
   invites
     .command('list', { isDefault: true })
     .description('List the codes, without their values (the default command)')
+    .option('--search <text>', 'Only codes with this text in site, labels, description or metadata')
+    .addOption(
+      new Option('--state <state>', 'Only codes in this state').choices(['valid', 'expired', 'used_up', 'revoked']),
+    )
+    .option('--site <domain>', 'Only codes of this site')
+    .option('--label <name=value>', 'Only codes with this label for their devices; a name alone: with any value')
+    .option('--sort <order>', 'Sort by site, state, expires_at or uses; after a hyphen, in reverse')
     .option('--json', 'Print JSON')
-    .action(async (options: { json?: boolean }) => (await load()).listInvites(settings(), options));
+    .action(async (options: InviteChoice) => (await load()).listInvites(settings(), options));
   invites
     .command('revoke')
     .description('Revoke a code; devices that have joined stay')
@@ -52,22 +59,8 @@ function addDeviceCommands(gateway: Command, settings: () => GatewayServerSettin
     .command('devices')
     .description('Show and change the devices that have joined, while the gateway runs');
   const load = () => import('./gateway-devices.ts');
-  devices
-    .command('list', { isDefault: true })
-    .description('List devices (the default command)')
-    .option('--search <text>', 'Only devices with this text in name, site, labels, description, version or address')
-    .addOption(
-      new Option('--state <state>', 'Only devices in this state').choices([
-        'online',
-        'offline',
-        'never',
-        'pending',
-        'revoked',
-      ]),
-    )
-    .option('--site <domain>', 'Only devices of this site')
-    .option('--label <name=value>', 'Only devices with this label; a name alone: with any value')
-    .option('--agent-version <version>', 'Only devices whose agent has this version, or one that begins so')
+  deviceFilters(devices.command('list', { isDefault: true }).description('List devices (the default command)'))
+    .option('--sort <order>', 'Sort by name, site, state, last_seen_at or agent_version; after a hyphen, in reverse')
     .option('--json', 'Print JSON')
     .action(async (options: ListChoice) => (await load()).listDevices(settings(), options));
   const deviceCommand = (name: string, description: string) =>
@@ -89,6 +82,24 @@ function addDeviceCommands(gateway: Command, settings: () => GatewayServerSettin
   deviceCommand('release', 'Release a name directly below the site, so that other devices can get it')
     .argument('<label>', 'such as camera for camera.site-a.example.com, as listed')
     .action(async (device: string, label: string) => (await load()).releaseName(settings(), device, label));
+}
+
+/** Adds the options that choose devices. */
+function deviceFilters(command: Command): Command {
+  return command
+    .option('--search <text>', 'Only devices with this text in name, site, labels, description, version or address')
+    .addOption(
+      new Option('--state <state>', 'Only devices in this state').choices([
+        'online',
+        'offline',
+        'never',
+        'pending',
+        'revoked',
+      ]),
+    )
+    .option('--site <domain>', 'Only devices of this site')
+    .option('--label <name=value>', 'Only devices with this label; a name alone: with any value')
+    .option('--agent-version <version>', 'Only devices whose agent has this version, or one that begins so');
 }
 
 function addNameCommands(gateway: Command, settings: () => GatewayServerSettings): void {

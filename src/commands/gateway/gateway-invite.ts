@@ -1,5 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import type { z } from 'zod';
 import { createEnrolmentKey, type GatewayPlace, joinCode } from '../../gateway/devices/invite.ts';
 import { dnsTargets, gatewayDomains, joinOrigin } from '../../gateway/endpoints/domain-names.ts';
 import type { Row, Store } from '../../gateway/offline/command-store.ts';
@@ -9,7 +10,7 @@ import { describePortRange } from '../../lib/network/port-range.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
 import { validationMessage } from '../../lib/validation-messages.ts';
 import { requiredRecords, zoneFileLine } from '../../management/cname-record.ts';
-import { EnrolmentKeyCreate } from '../../management/resources/enrolment.ts';
+import { EnrolmentKeyCreate, EnrolmentKeyFilters } from '../../management/resources/enrolment.ts';
 import { refusalOf } from '../../management/resources/refusal.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { jsonText, note, print, table } from '../output.ts';
@@ -112,9 +113,16 @@ async function placeOf(
   return { ...joinOrigin(apiUrl, domain.toLowerCase(), httpsPort), caPem, publicNames: acme?.ownNames ?? 'none' };
 }
 
-export async function listInvites(settings: GatewayServerSettings, { json }: { json?: boolean }): Promise<void> {
+/** What a list is limited to and sorted by, and how it is printed. */
+export interface InviteChoice extends z.input<typeof EnrolmentKeyFilters> {
+  json?: boolean;
+}
+
+export async function listInvites(settings: GatewayServerSettings, { json, ...chosen }: InviteChoice): Promise<void> {
   await withStore(settings, (store) => {
-    const keys = store.enrolmentKeys.page(null, MAX_LISTED);
+    const { data: filters, error } = EnrolmentKeyFilters.safeParse(chosen, { error: validationMessage });
+    if (error) throw new OperatorError(refusalOf(error).text, 2);
+    const { items: keys } = store.enrolmentKeys.chosen(null, MAX_LISTED, filters, store.now());
     if (json) {
       const shown = keys.map(({ secret_hash: _, tcp_ports, ...row }) => ({
         ...row,
@@ -122,6 +130,7 @@ export async function listInvites(settings: GatewayServerSettings, { json }: { j
       }));
       return void print(jsonText(shown));
     }
+    if (keys.length === 0 && Object.keys(chosen).length > 0) return void note('No code matches.');
     if (keys.length === 0) {
       note(`No codes. Make one with: ${ownCommand("gateway invite --site '*.site-a.example.com'")}`);
       return;

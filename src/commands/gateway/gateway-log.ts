@@ -12,6 +12,7 @@ import { jsonText, note, print } from '../output.ts';
 import { withGateway } from './running-gateway.ts';
 
 export interface LogOptions {
+  search?: string;
   since?: string;
   until?: string;
   type?: string;
@@ -31,13 +32,14 @@ type ChangeDetails = Pick<AuditEvent, 'before' | 'after' | 'policy_difference'>;
  */
 export function showLog(store: Store, options: LogOptions): void {
   const { auditLog } = store;
-  const { type, object, by, json } = options;
+  const { search, type, object, by, json } = options;
   const pages = auditLog.pages({
     since: timeOf('since', options.since),
     until: timeOf('until', options.until),
     type,
     object_id: object,
     by,
+    search: search?.toLowerCase(),
   });
   if (json) return void print(jsonText([...pages].flat()));
   const describe = actorDescriptions(store);

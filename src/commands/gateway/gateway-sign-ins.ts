@@ -5,7 +5,7 @@ import { jsonText, note, print, table } from '../output.ts';
 
 /** Prints the sessions of people who have signed in, newest first. */
 export function listSignIns({ applicationSessions, applicationUsers, now }: Store, { json }: { json?: boolean }): void {
-  const sessions = applicationSessions.lasting(now(), null, MAX_LISTED).map((session) => {
+  const sessions = applicationSessions.lasting(now(), null, MAX_LISTED, {}).items.map((session) => {
     const user = applicationUsers.get(session.user_id);
     return { ...session, issuer: user?.issuer, subject: user?.subject, email: user?.email, name: user?.name };
   });

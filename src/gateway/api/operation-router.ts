@@ -4,6 +4,7 @@ import type { Operation } from '../../management/operations.ts';
 import type { ReadableResource, Resource } from '../../management/resources/resource.ts';
 import { keyHolder } from '../store/command-access.ts';
 import type { Caller } from '../store/sql/database.ts';
+import type { ListPart } from '../store/sql/list-choice.ts';
 import type { ApiContext, Links } from './api-context.ts';
 import type { Guards } from './guards.ts';
 import type { Handler } from './handler.ts';
@@ -17,7 +18,7 @@ export interface ReadActions<R extends ReadableResource> {
   /** @throws {ApiError} 404 when the id is unknown */
   get(id: string): z.output<R['answer']>;
   /** Items older than `before`, which may have been deleted, newest first; null starts with the newest. */
-  list(before: string | null, limit: number): z.output<R['answer']>[];
+  list(before: string | null, limit: number, filters: object): Listed<z.output<R['answer']>>;
 }
 
 /** The actions of a resource. A change is durable when its promise resolves. */
@@ -26,6 +27,9 @@ export interface Actions<R extends Resource> extends ReadActions<R> {
   update(id: string, body: z.output<R['update']>, caller: ApiCaller): Promise<z.output<R['answer']>>;
   delete(id: string, body: undefined, caller: ApiCaller): Promise<void>;
 }
+
+/** A list, or a part of it that says how to go on. */
+type Listed<Item> = readonly Item[] | ListPart<Item>;
 
 type BodyOf<O> = O extends { body: infer Body extends z.ZodType } ? z.output<Body> : undefined;
 type FiltersOf<O> = O extends { filters: infer Filters extends z.ZodObject } ? z.output<Filters> : object;
@@ -38,9 +42,9 @@ type QueryInput<O, Query extends z.ZodObject> = O extends { path: `${string}{id}
 
 export type ActionsOf<Family> = {
   [Name in keyof Family]: Name extends 'list'
-    ? (before: string | null, limit: number, filters: FiltersOf<Family[Name]>) => AnswerOf<Family[Name]>[]
+    ? (before: string | null, limit: number, filters: FiltersOf<Family[Name]>) => Listed<AnswerOf<Family[Name]>>
     : Name extends `list${string}`
-      ? (id: string, before: string | null, limit: number) => AnswerOf<Family[Name]>[]
+      ? (id: string, before: string | null, limit: number) => Listed<AnswerOf<Family[Name]>>
       : Name extends 'create'
         ? (body: BodyOf<Family[Name]>, caller: ApiCaller) => Promise<AnswerOf<Family[Name]>>
         : Family[Name] extends { query: infer Query extends z.ZodObject }
@@ -103,16 +107,24 @@ function perform(
 function list(operation: Operation, listKey: string, action: (...input: unknown[]) => unknown, links: Links): Handler {
   const { path, idPrefix, itemPrefix = idPrefix, filters: schema } = operation;
   return (req, res) => {
-    const { limit, beforeId, filters, filterText } = readPageQuery({ idPrefix: itemPrefix }, requestQuery(req), schema);
+    const { limit, beforeId, filters, wanted } = readPageQuery({ idPrefix: itemPrefix }, requestQuery(req), schema);
     const id = ofOne(path, req.params.id);
     // One more than requested shows whether another page follows.
-    const found = action(...id, beforeId, limit + 1, filters) as { id: string }[];
+    const found = action(...id, beforeId, limit + 1, filters) as Listed<{ id: string }>;
+    const part: ListPart<{ id: string }> = 'items' in found ? found : { items: found };
     const uri = links.to(path.replace('{id}', id[0] ?? ''));
-    const items = found.slice(0, limit);
-    const last = items.at(-1);
-    const next = found.length > limit && last ? `${uri}?before_id=${last.id}&limit=${limit}${filterText}` : null;
-    res.json({ [listKey]: items, uri, next_page_uri: next });
+    const place = nextPlace(part, limit);
+    const query = place && new URLSearchParams({ ...place, limit: String(limit), ...wanted, ...place });
+    res.json({ [listKey]: part.items.slice(0, limit), uri, next_page_uri: query && `${uri}?${query}` });
   };
+}
+
+/** Where the next page begins; null: there is none. */
+function nextPlace({ items, values, readTo }: ListPart<{ id: string }>, limit: number): Record<string, string> | null {
+  const last = items[limit - 1];
+  if (items.length <= limit || last === undefined) return readTo ? { before_id: readTo } : null;
+  const after = values?.[limit - 1];
+  return { before_id: last.id, ...(after !== undefined && { after }) };
 }
 
 /** The id in a path, when an operation is on one resource. */

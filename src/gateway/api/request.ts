@@ -25,9 +25,9 @@ interface PageRequest {
   limit: number;
   /** Only items older than this id, which may be deleted; null: from the newest. */
   beforeId: string | null;
-  /** What the items are limited to, and its text behind another parameter of a query. */
+  /** What the items are limited to, and the texts of that. */
   filters: object;
-  filterText: string;
+  wanted: Readonly<Record<string, string>>;
 }
 
 const NO_FILTERS = z.strictObject({});
@@ -107,7 +107,7 @@ export function readPageQuery(
     limit: readLimit(limit),
     beforeId: readCursor(idPrefix, before_id),
     filters: readFilters(filters, wanted),
-    filterText: Object.keys(wanted).length > 0 ? `&${new URLSearchParams(wanted)}` : '',
+    wanted,
   };
 }
 

@@ -188,8 +188,6 @@ function keyProblem(sources: ConditionSources): Detected | null {
   if (found.isForeignKey) {
     return {
       message: `the encryption key is not the one that the database was used with, so nothing is encrypted with it${lost}`,
-      remedy:
-        'restore that key, or, if it is lost for good, stop the gateway and run device-agent gateway keys replace-lost',
     };
   }
   const names = listed([...found.certificates, ...found.vaultValues, ...found.destinations]);

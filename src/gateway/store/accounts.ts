@@ -1,6 +1,7 @@
 import { BotUser } from '../../management/resources/bot-user.ts';
 import { ApiKey, Credential } from '../../management/resources/credential.ts';
 import type { Database } from './sql/database.ts';
+import type { ListedBy } from './sql/list-choice.ts';
 import { blob, columnsOf, json, type RowOf, Table, tableOf } from './sql/table.ts';
 
 const botUserColumns = columnsOf(BotUser);
@@ -25,6 +26,14 @@ export const apiKeysTable = (database: Database) => new Table(database, 'api_key
 const credentialColumns = { ...columnsOf(Credential.omit({ token: true })), acl: json<string[]>(), secret_hash: blob };
 
 export type CredentialRow = RowOf<typeof credentialColumns>;
+
+export const CREDENTIALS_LISTED_BY: ListedBy = {
+  searched: [
+    ...['id', 'description', 'metadata', 'acl', 'owner_id'],
+    "(SELECT devices.name || ' ' || devices.id FROM devices WHERE devices.credential_id = credentials.id)",
+  ],
+  sorted: { description: 'lower(description)' },
+};
 
 /** Authtokens; only their hashes are stored. */
 export class Credentials extends tableOf('credentials', credentialColumns) {

@@ -6,6 +6,7 @@ import { RESOURCES } from '../../management/operations.ts';
 import type { ReadableResource } from '../../management/resources/resource.ts';
 import type { CloudEndpointRow } from './cloud-endpoints.ts';
 import type { Caller, Database, RowChange } from './sql/database.ts';
+import { searchCondition } from './sql/list-choice.ts';
 import { blob, END, json, nullable, type RowOf, Table, text } from './sql/table.ts';
 import type { EdgeModules } from './tls-edges.ts';
 
@@ -48,7 +49,18 @@ export interface PolicyChange {
 }
 
 /** Which changes are looked for; left out: all. */
-export type AuditFilter = { readonly [Name in keyof typeof CONDITIONS]?: string | undefined };
+export type AuditFilter = { readonly [Name in keyof typeof CONDITIONS]?: string | undefined } & {
+  /** In lower case. */
+  readonly search?: string | undefined;
+};
+
+const SEARCHED = [
+  ...['id', 'type', "replace(type, '_', ' ')", 'object_id', 'by', 'from_address', 'before', 'after'],
+  '(SELECT description FROM api_keys WHERE api_keys.id = by)',
+  "(SELECT name || ' ' || email FROM people WHERE people.id = by)",
+];
+/** Rows that a search reads at a time: no more than some ten milliseconds. */
+const SEARCHED_AT_ONCE = 5_000;
 
 /**
  * What the rows of a table are called in the types of events; those that ngrok has, as there. Others are not recorded. The
@@ -125,24 +137,61 @@ export class AuditLog extends Table<typeof columns> {
     database.onChange((caller, change) => this.#record(caller, change));
   }
 
+  /**
+   * As {@link find}, also for a search, which reads so many rows at most. `readTo` is the last one that it has read; null: it has
+   * read all.
+   */
+  look(
+    filter: AuditFilter,
+    from: { before: string | null } | { after: string },
+    limit: number,
+  ): { items: AuditRow[]; readTo: string | null } {
+    const { search, ...others } = filter;
+    if (!search) return { items: this.find(others, from, limit), readTo: null };
+    const { conditions, values, isForward } = this.#wanted(others, from);
+    const order = isForward ? 'ASC' : 'DESC';
+    const last = `SELECT id FROM audit_log WHERE ${conditions} ORDER BY id ${order} LIMIT 1 OFFSET ${SEARCHED_AT_ONCE - 1}`;
+    const [end] = this.database.values(last, values) ?? [];
+    const readTo = end === undefined ? null : String(end);
+    const [found, ...texts] = searchCondition(SEARCHED, search);
+    const isNear = `id ${isForward ? '<=' : '>='} ?`;
+    const items = this.where(`${conditions} AND ${isNear} AND ${found} ORDER BY id ${order} LIMIT ?`, [
+      ...values,
+      ...[readTo ?? (isForward ? END : '')],
+      ...texts,
+      limit,
+    ]);
+    return { items, readTo };
+  }
+
   /** A page of the changes that a filter lets through: those before a row, newest first, or those after one, oldest first. */
-  find(filter: AuditFilter, from: { before: string | null } | { after: string }, limit: number): AuditRow[] {
-    const [place, order, id] = 'after' in from ? ['id > ?', 'ASC', from.after] : ['id < ?', 'DESC', from.before ?? END];
+  find(
+    filter: Omit<AuditFilter, 'search'>,
+    from: { before: string | null } | { after: string },
+    limit: number,
+  ): AuditRow[] {
+    const { conditions, values, isForward } = this.#wanted(filter, from);
+    return this.where(`${conditions} ORDER BY id ${isForward ? 'ASC' : 'DESC'} LIMIT ?`, [...values, limit]);
+  }
+
+  #wanted(filter: AuditFilter, from: { before: string | null } | { after: string }) {
+    const isForward = 'after' in from;
     const wanted = FILTERS.filter((name) => filter[name] !== undefined);
-    const conditions = [place, ...wanted.map((name) => CONDITIONS[name])].join(' AND ');
-    const values = wanted.map((name) => filter[name] ?? '');
-    return this.where(`${conditions} ORDER BY id ${order} LIMIT ?`, [id, ...values, limit]);
+    return {
+      isForward,
+      conditions: [isForward ? 'id > ?' : 'id < ?', ...wanted.map((name) => CONDITIONS[name])].join(' AND '),
+      values: [isForward ? from.after : (from.before ?? END), ...wanted.map((name) => filter[name] ?? '')],
+    };
   }
 
   /** All changes that a filter lets through, oldest first, page by page: years of them need not fit into memory. */
   *pages(filter: AuditFilter): Generator<AuditRow[]> {
-    let page: AuditRow[];
-    let after = '';
-    do {
-      page = this.find(filter, { after }, PAGE);
-      yield page;
-      after = page.at(-1)?.id ?? '';
-    } while (page.length === PAGE);
+    let after: string | null | undefined = '';
+    while (typeof after === 'string') {
+      const { items, readTo }: ReturnType<AuditLog['look']> = this.look(filter, { after }, PAGE);
+      yield items;
+      after = items.length === PAGE ? items.at(-1)?.id : readTo;
+    }
   }
 
   /** A change of a policy; null: it was none, it was made with an older version, or it cannot be decrypted. */

@@ -1,5 +1,6 @@
 import type { SecretsBox } from '../../lib/secrets-box.ts';
 import type { Database } from './sql/database.ts';
+import type { ListedBy } from './sql/list-choice.ts';
 import { annotatedColumns, blob, json, nullable, type RowOf, Table, text } from './sql/table.ts';
 
 export interface AuthorityFacts {
@@ -41,6 +42,15 @@ const certificateColumns = {
   facts: json<CertificateFacts>(),
   // Set when a management policy issued it, null when it was uploaded.
   issued_at: nullable(text),
+};
+
+export const CERTIFICATES_LISTED_BY: ListedBy = {
+  searched: ['id', 'description', 'metadata', 'facts'],
+  sorted: {
+    subject_common_name: "lower(facts ->> 'subject_common_name')",
+    not_after: "facts ->> 'not_after'",
+    description: 'lower(description)',
+  },
 };
 
 export type TlsCertificateRow = RowOf<typeof certificateColumns>;

@@ -1,5 +1,7 @@
+import type { ConditionFilters } from '../../management/resources/condition.ts';
 import type { Database } from './sql/database.ts';
-import { flag, json, nullable, type RowOf, Table, tableOf, text } from './sql/table.ts';
+import { chosenRows, conditionsOf, type ListedBy, type ListPart } from './sql/list-choice.ts';
+import { END, flag, json, nullable, type RowOf, Table, tableOf, text } from './sql/table.ts';
 
 /** A message about a condition, to one destination. */
 export interface ToldOf {
@@ -56,12 +58,14 @@ const MAX_KEPT = 100_000;
 /** Rows that are deleted at a time. */
 const DELETED_AT_ONCE = 500;
 
-/** Each with one parameter. */
-const FILTERS = { condition: 'condition = ?', subject: '? IN (subject, name)', site: 'site = ?' } as const;
-
-/** What a list is limited to; left out: all. */
-export type ConditionFilter = { readonly [Name in keyof typeof FILTERS]?: string | undefined } & {
-  readonly open?: 'true' | 'false' | undefined;
+const LISTED_BY: ListedBy = {
+  searched: ['id', 'condition', "replace(condition, '_', ' ')", 'subject', 'name', 'site', 'message', 'remedy'],
+  sorted: {
+    name: 'lower(name)',
+    condition: 'condition',
+    began_at: 'began_at',
+    ended_at: `coalesce(ended_at, '${END}')`,
+  },
 };
 
 /** Messages about one condition that are written down; of further reminders, the last one. */
@@ -157,14 +161,15 @@ export class ConditionHistory extends Table<typeof columns> {
     return new Set(rows.map(({ condition, subject }) => `${condition} ${subject}`));
   }
 
-  find(filter: ConditionFilter, before: string, limit: number): ConditionRow[] {
-    const given = Object.entries(FILTERS).flatMap(([name, sql]) => {
-      const value = filter[name as keyof typeof FILTERS];
-      return value === undefined ? [] : [{ sql, value }];
+  /** A page of those for which all filters hold. */
+  chosen(before: string | null, limit: number, filters: ConditionFilters): ListPart<ConditionRow> {
+    const further = conditionsOf(filters, {
+      condition: (condition) => ['condition = ?', condition],
+      subject: (subject) => ['? IN (subject, name)', subject],
+      site: (site) => ['site = ?', site],
+      open: (open) => [`ended_at IS ${open === 'true' ? '' : 'NOT '}NULL`],
     });
-    const state = filter.open === undefined ? [] : [`ended_at IS ${filter.open === 'true' ? '' : 'NOT '}NULL`];
-    const conditions = ['id < ?', ...given.map(({ sql }) => sql), ...state].join(' AND ');
-    return this.where(`${conditions} ORDER BY id DESC LIMIT ?`, [before, ...given.map(({ value }) => value), limit]);
+    return chosenRows(this, LISTED_BY, filters, further, { before, limit });
   }
 
   /** Those that a message was about. */

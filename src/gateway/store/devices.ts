@@ -1,10 +1,29 @@
 import type { PortRange } from '../../lib/network/port-range.ts';
 import { Device, type DeviceFilters } from '../../management/resources/device.ts';
-import { EnrolmentKey } from '../../management/resources/enrolment.ts';
-import { searchForms } from '../endpoints/domain-names.ts';
+import { EnrolmentKey, type EnrolmentKeyFilters } from '../../management/resources/enrolment.ts';
 import type { Database } from './sql/database.ts';
-import type { SqlValue } from './sql/sql-engine.ts';
-import { blob, columnsOf, END, flag, integer, json, nullable, type RowOf, tableOf, text } from './sql/table.ts';
+import {
+  chosenRows,
+  conditionsOf,
+  joined,
+  type ListedBy,
+  type ListPart,
+  labelCondition,
+  searchCondition,
+} from './sql/list-choice.ts';
+import {
+  blob,
+  columnsOf,
+  END,
+  flag,
+  integer,
+  json,
+  nullable,
+  type RowOf,
+  type SqlPart,
+  tableOf,
+  text,
+} from './sql/table.ts';
 
 export interface DeviceEvent {
   /** RFC 3339, UTC. */
@@ -53,17 +72,28 @@ export interface OfflineDevice extends Pick<DeviceRow, 'id' | 'name' | 'site' | 
   ip: string | null;
 }
 
+/** The device that has an authtoken; its labels are JSON. */
+export type CredentialDevice = Pick<DeviceRow, 'id' | 'name' | 'site'> & { labels: string };
+
 /** What the sessions of a device reveal. */
 export type Sighting = Partial<DeviceRow>;
 
-/** What a search looks at. */
-const SEARCHED = [
-  ...['id', 'name', 'site', 'labels'],
-  ...['description', 'agent_version', 'last_ip'].map((column) => `coalesce(${column}, '')`),
-];
+const LISTED_BY = {
+  searched: ['id', 'name', 'site', 'labels', 'description', 'agent_version', 'last_ip'],
+  sorted: { name: 'name', site: 'site' },
+};
 
 /** Row of `facts` with the time until which devices were certainly online that are marked as such. */
 const SEEN_UNTIL = 'devices_seen_until';
+
+/** Whether its authtoken is among those of a JSON array. */
+const IS_ONLINE = "coalesce(credential_id, '') IN (SELECT value FROM json_each(?))";
+const STATE = `CASE WHEN ${IS_ONLINE} THEN 1 WHEN last_seen_at IS NOT NULL THEN 2 ELSE 3 END`;
+
+/** A text that sorts as the numbers in a version do: 1.10 after 1.9. */
+export function versionOrder(version: string): string {
+  return version.toLowerCase().replace(/\d+/g, (digits) => digits.padStart(8, '0'));
+}
 
 export class Devices extends tableOf('devices', deviceColumns) {
   byInstallation(hash: Buffer): DeviceRow | null {
@@ -85,38 +115,61 @@ export class Devices extends tableOf('devices', deviceColumns) {
   }
 
   /**
-   * A page of those for which all filters hold, newest first: rows older than `before`.
+   * A page of those for which all filters hold.
    * @param online the authtokens that have a session, at any gateway
    */
-  chosen(before: string | null, limit: number, filters: DeviceFilters, online: Iterable<string>): DeviceRow[] {
-    const { search, state, site, label, version } = filters;
-    const conditions: [sql: string, ...values: SqlValue[]][] = [['id < ?', before ?? END]];
-    if (search) {
-      const text = SEARCHED.join(" || ' ' || ");
-      const forms = searchForms(search);
-      conditions.push([`(${forms.map(() => `instr(lower(${text}), ?) > 0`).join(' OR ')})`, ...forms]);
-    }
-    if (site !== undefined) conditions.push(['site = ?', site]);
-    if (version !== undefined) conditions.push(['substr(agent_version, 1, ?) = ?', version.length, version]);
-    if (label !== undefined) {
-      const [name = '', value] = label.split(/=(.*)/s);
-      const ofLabel = 'SELECT 1 FROM json_each(labels) WHERE key = ?';
-      conditions.push(
-        value === undefined ? [`EXISTS (${ofLabel})`, name] : [`EXISTS (${ofLabel} AND value = ?)`, name, value],
-      );
-    }
-    if (state === 'pending' || state === 'revoked') conditions.push(['status = ?', state]);
-    else if (state !== undefined) {
-      const isOnline = "coalesce(credential_id, '') IN (SELECT value FROM json_each(?))";
-      const wanted = {
-        online: isOnline,
-        offline: `NOT ${isOnline} AND last_seen_at IS NOT NULL`,
-        never: `NOT ${isOnline} AND last_seen_at IS NULL`,
-      };
-      conditions.push([`status = 'enrolled' AND ${wanted[state]}`, JSON.stringify([...online])]);
-    }
-    const where = conditions.map(([sql]) => sql).join(' AND ');
-    return this.where(`${where} ORDER BY id DESC LIMIT ?`, [...conditions.flatMap(([, ...values]) => values), limit]);
+  chosen(before: string | null, limit: number, filters: DeviceFilters, online: Iterable<string>): ListPart<DeviceRow> {
+    const ids = JSON.stringify([...online]);
+    const sorted: ListedBy['sorted'] = {
+      ...LISTED_BY.sorted,
+      state: [`CASE status WHEN 'pending' THEN 4 WHEN 'revoked' THEN 5 ELSE ${STATE} END`, ids],
+      last_seen_at: [`CASE WHEN ${IS_ONLINE} THEN '${END}' ELSE last_seen_at END`, ids],
+      agent_version: this.#versionOrder(filters),
+    };
+    return chosenRows(this, { ...LISTED_BY, sorted }, filters, this.#conditions(filters, ids), { before, limit });
+  }
+
+  /** The ids of all those for which all filters hold, oldest first. */
+  idsOf(filters: DeviceFilters, online: Iterable<string>): string[] {
+    const further = this.#conditions(filters, JSON.stringify([...online]));
+    const search = filters.search ? [searchCondition(LISTED_BY.searched, filters.search)] : [];
+    const [sql, ...values] = joined([['TRUE'], ...further, ...search]);
+    return this.database.allValues(`SELECT id FROM devices WHERE ${sql} ORDER BY id`, values).map(([id]) => String(id));
+  }
+
+  #conditions(filters: DeviceFilters, online: string): SqlPart[] {
+    return conditionsOf(filters, {
+      site: (site) => ['site = ?', site],
+      version: (version) => ['substr(agent_version, 1, ?) = ?', version.length, version],
+      label: labelCondition,
+      state: (state) => {
+        if (state === 'pending' || state === 'revoked') return ['status = ?', state];
+        const wanted = {
+          online: IS_ONLINE,
+          offline: `NOT ${IS_ONLINE} AND last_seen_at IS NOT NULL`,
+          never: `NOT ${IS_ONLINE} AND last_seen_at IS NULL`,
+        };
+        return [`status = 'enrolled' AND ${wanted[state]}`, online];
+      },
+    });
+  }
+
+  /** The few versions that devices have, in the order of their numbers. */
+  #versionOrder({ sort }: DeviceFilters): SqlPart {
+    if (sort?.by !== 'agent_version') return ['agent_version'];
+    const versions = this.database.allValues('SELECT DISTINCT agent_version FROM devices', []).flat();
+    const keys = versions.map((version) => [version, versionOrder(String(version ?? ''))]);
+    return [
+      "(SELECT value FROM json_each(?) WHERE key = coalesce(agent_version, ''))",
+      JSON.stringify(Object.fromEntries(keys)),
+    ];
+  }
+
+  /** What lists of what is online find devices by, by their authtokens: one query for thousands. */
+  ofCredentials(): ReadonlyMap<string, CredentialDevice> {
+    const sql = 'SELECT credential_id, id, name, site, labels FROM devices WHERE credential_id IS NOT NULL';
+    const rows = this.database.allValues(sql, []) as [string, string, string, string, string][];
+    return new Map(rows.map(([credential, id, name, site, labels]) => [credential, { id, name, site, labels }]));
   }
 
   /** The names in use at a site, with those that devices keep after a rename. */
@@ -186,6 +239,28 @@ export type EnrolmentKeyRow = RowOf<typeof keyColumns>;
 
 /** Keys with which devices join a site; only the hashes of their secrets are stored. */
 export class EnrolmentKeys extends tableOf('enrolment_keys', keyColumns) {
+  /** A page of those for which all filters hold. @param now RFC 3339 */
+  chosen(before: string | null, limit: number, filters: EnrolmentKeyFilters, now: string): ListPart<EnrolmentKeyRow> {
+    const state = `CASE WHEN revoked_at IS NOT NULL THEN 'revoked' WHEN expires_at <= ? THEN 'expired'
+      WHEN uses >= max_uses THEN 'used_up' ELSE 'valid' END`;
+    const further = conditionsOf(filters, {
+      site: (site) => ['site = ?', site],
+      label: labelCondition,
+      state: (wanted) => [`${state} = ?`, now, wanted],
+    });
+    const by: ListedBy = {
+      searched: ['id', 'site', 'labels', 'description', 'metadata', 'owner_id'],
+      sorted: {
+        site: 'site',
+        state: [state, now],
+        // Those that never expire come last.
+        expires_at: `coalesce(expires_at, '${END}')`,
+        uses: "printf('%012d', uses)",
+      },
+    };
+    return chosenRows(this, by, filters, further, { before, limit });
+  }
+
   newestOf(site: string): EnrolmentKeyRow | null {
     return this.where('site = ? ORDER BY id DESC LIMIT 1', [site])[0] ?? null;
   }

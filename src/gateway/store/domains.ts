@@ -1,5 +1,7 @@
+import type { ReservedDomainFilters } from '../../management/resources/reserved-domain.ts';
 import { coveringNames } from '../endpoints/domain-names.ts';
 import type { Database } from './sql/database.ts';
+import { chosenRows, conditionsOf, type ListedBy, type ListPart } from './sql/list-choice.ts';
 import { json, nullable, type RowOf, Table, text } from './sql/table.ts';
 
 export interface StoredCertificatePolicy {
@@ -119,10 +121,27 @@ const domainColumns = {
 
 export type ReservedDomainRow = RowOf<typeof domainColumns>;
 
+const LISTED_BY: ListedBy = {
+  searched: ['id', 'domain', 'description', 'metadata'],
+  sorted: {
+    domain: 'domain',
+    description: 'lower(description)',
+    state: `CASE ${STATE} WHEN 'dns_error' THEN '0' WHEN 'internal_error' THEN '1' ELSE ${STATE} END`,
+  },
+};
+
 /** Reserved domains: hostnames that only this account's agents may bind. */
 export class ReservedDomains extends ManagedDomains<typeof domainColumns> {
   constructor(database: Database) {
     super(database, 'reserved_domains', domainColumns);
+  }
+
+  /** A page of those for which all filters hold. */
+  chosen(before: string | null, limit: number, filters: ReservedDomainFilters): ListPart<ReservedDomainRow> {
+    const further = conditionsOf(filters, {
+      state: (state) => (state === 'failing' ? ["job ->> 'error_code' IS NOT NULL"] : [`${STATE} = ?`, state]),
+    });
+    return chosenRows(this, LISTED_BY, filters, further, { before, limit });
   }
 
   /** The reserved domain that covers a hostname: its own, else the closest wildcard; a wildcard's is equal or wider. */

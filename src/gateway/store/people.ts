@@ -4,12 +4,18 @@ import type { SecretsBox } from '../../lib/secrets-box.ts';
 import { Person } from '../../management/resources/person.ts';
 import { ChangeWatch } from './sql/change-watch.ts';
 import type { Database } from './sql/database.ts';
+import type { ListedBy } from './sql/list-choice.ts';
 import { blob, columnsOf, integer, type RowOf, Table, tableOf, text } from './sql/table.ts';
 
 /** People whose rows are kept in memory. */
 const MAX_KNOWN = 10_000;
 
 const personColumns = { ...columnsOf(Person.omit({ passkeys: true })), password_hash: blob };
+
+export const PEOPLE_LISTED_BY: ListedBy = {
+  searched: ['id', 'email', 'name', 'groups'],
+  sorted: { email: 'email', name: 'lower(name)' },
+};
 
 export type PersonRow = RowOf<typeof personColumns>;
 

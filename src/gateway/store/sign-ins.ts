@@ -1,5 +1,7 @@
+import type { ListFilters } from '../../management/resources/resource.ts';
 import { ChangeWatch } from './sql/change-watch.ts';
 import type { Database } from './sql/database.ts';
+import { chosenRows, type ListedBy, type ListPart } from './sql/list-choice.ts';
 import { nullable, type RowOf, Table, TouchedTable, tableOf, text } from './sql/table.ts';
 
 const userColumns = {
@@ -14,8 +16,18 @@ const userColumns = {
 
 export type ApplicationUserRow = RowOf<typeof userColumns>;
 
+const USERS_LISTED_BY: ListedBy = {
+  searched: ['id', 'email', 'name', 'issuer', 'subject'],
+  sorted: { email: 'lower(email)', name: 'lower(name)', last_login: 'last_login' },
+};
+
 /** People who have signed in at endpoints, as their identity provider calls them. */
 export class ApplicationUsers extends tableOf('application_users', userColumns) {
+  /** A page of those for which all filters hold. */
+  chosen(before: string | null, limit: number, filters: ListFilters): ListPart<ApplicationUserRow> {
+    return chosenRows(this, USERS_LISTED_BY, filters, [], { before, limit });
+  }
+
   known(issuer: string, subject: string): ApplicationUserRow | null {
     return this.where('issuer = ? AND subject = ?', [issuer, subject])[0] ?? null;
   }
@@ -36,6 +48,14 @@ const sessionColumns = {
 
 export type ApplicationSessionRow = RowOf<typeof sessionColumns>;
 
+const SESSIONS_LISTED_BY: ListedBy = {
+  searched: [
+    ...['id', 'public_url', 'ip_address', 'user_agent'],
+    "(SELECT email || ' ' || name FROM application_users WHERE application_users.id = user_id)",
+  ],
+  sorted: { public_url: 'public_url', expires_at: 'expires_at' },
+};
+
 /** Old rows that are deleted with a new one, at most. */
 const DELETED_AT_ONCE = 20;
 
@@ -48,9 +68,9 @@ export class ApplicationSessions extends Table<typeof sessionColumns> {
     super(database, 'application_sessions', sessionColumns);
   }
 
-  /** A page of those that have not expired, newest first. */
-  lasting(now: string, before: string | null, limit: number): ApplicationSessionRow[] {
-    return this.where('id < ? AND expires_at > ? ORDER BY id DESC LIMIT ?', [before ?? '~', now, limit]);
+  /** A page of those that have not expired. */
+  lasting(now: string, before: string | null, limit: number, filters: ListFilters): ListPart<ApplicationSessionRow> {
+    return chosenRows(this, SESSIONS_LISTED_BY, filters, [['expires_at > ?', now]], { before, limit });
   }
 
   /** Adds a row, and deletes expired ones. Beyond `limit` rows in all, the payer with the most loses its oldest one. */

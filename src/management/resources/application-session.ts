@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { COMMON_ANSWER, defineResource, orNull, Ref, UTC } from './resource.ts';
+import { COMMON_ANSWER, defineResource, listFilters, orNull, Ref, UTC } from './resource.ts';
 
 const time = (what: string) => z.string().describe(`${what} ${UTC}`);
 
@@ -24,6 +24,13 @@ export const ApplicationUser = z
   );
 export type ApplicationUser = z.output<typeof ApplicationUser>;
 
+export const ApplicationUserFilters = listFilters(
+  'id, email address, name, identity provider or id there',
+  ['email', 'name', 'last_login'],
+  {},
+);
+export type ApplicationUserFilters = z.output<typeof ApplicationUserFilters>;
+
 export const applicationUsers = defineResource({
   name: 'application user',
   path: '/app/users',
@@ -32,6 +39,7 @@ export const applicationUsers = defineResource({
   eventName: null,
   listKey: 'application_users',
   answer: ApplicationUser,
+  filters: ApplicationUserFilters,
 });
 
 const UserAgent = z.object({
@@ -65,6 +73,13 @@ export const ApplicationSession = z
   .describe('A session of an application user in one browser.');
 export type ApplicationSession = z.output<typeof ApplicationSession>;
 
+export const ApplicationSessionFilters = listFilters(
+  'id, URL, address, browser, or email address and name of the person',
+  ['public_url', 'expires_at'],
+  {},
+);
+export type ApplicationSessionFilters = z.output<typeof ApplicationSessionFilters>;
+
 export const applicationSessions = defineResource({
   name: 'application session',
   path: '/app/sessions',
@@ -73,4 +88,5 @@ export const applicationSessions = defineResource({
   eventName: null,
   listKey: 'application_sessions',
   answer: ApplicationSession,
+  filters: ApplicationSessionFilters,
 });

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { refused, WRONG_VALUE } from './refusal.ts';
-import { COMMON_ANSWER, defineResource, orNull } from './resource.ts';
+import { COMMON_ANSWER, defineResource, orNull, searchFilter } from './resource.ts';
 
 const name = z.string().max(100, refused(WRONG_VALUE, 'is longer than 100 characters')).optional();
 const time = z.iso
@@ -10,6 +10,9 @@ const time = z.iso
 
 /** What a list of changes can be limited to. */
 export const AuditFilters = z.strictObject({
+  search: searchFilter(
+    'type, members before and after, object, address, or who made the change; a page may have fewer items than `limit`, even none',
+  ),
   type: name.meta({ description: 'A type such as `domain_created.v0`, or a kind such as `domain`.' }),
   object_id: name.meta({ description: 'The id of what was changed.' }),
   by: name.meta({
@@ -57,4 +60,5 @@ export const auditEvents = defineResource({
   table: 'audit_log',
   eventName: null,
   answer: AuditEvent,
+  filters: AuditFilters,
 });

@@ -1,6 +1,16 @@
 import { z } from 'zod';
 import { refused } from './refusal.ts';
-import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, defineResource, orNull, text, UTC } from './resource.ts';
+import {
+  ANNOTATIONS_ANSWER,
+  annotations,
+  body,
+  COMMON_ANSWER,
+  defineResource,
+  listFilters,
+  orNull,
+  text,
+  UTC,
+} from './resource.ts';
 
 const NO_CERTIFICATE = 1922;
 const NO_KEY = 1901;
@@ -65,6 +75,13 @@ export const TlsCertificate = z
   .describe('A certificate, uploaded or issued automatically. The API never returns its private key.');
 export type TlsCertificate = z.output<typeof TlsCertificate>;
 
+export const TlsCertificateFilters = listFilters(
+  'id, names, subject, issuer, description or metadata',
+  ['subject_common_name', 'not_after', 'description'],
+  {},
+);
+export type TlsCertificateFilters = z.output<typeof TlsCertificateFilters>;
+
 export const tlsCertificates = defineResource({
   name: 'TLS certificate',
   label: 'Certificate',
@@ -73,6 +90,7 @@ export const tlsCertificates = defineResource({
   create: TlsCertificateCreate,
   update: TlsCertificateUpdate,
   answer: TlsCertificate,
+  filters: TlsCertificateFilters,
 });
 
 const NOTHING_SENT = 1919;

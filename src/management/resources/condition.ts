@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { refused, WRONG_VALUE } from './refusal.ts';
-import { body, COMMON_ANSWER, defineResource, orNull, Ref, UTC } from './resource.ts';
+import { body, COMMON_ANSWER, defineResource, listFilters, orNull, Ref, UTC } from './resource.ts';
 
 /** The longest time for which a condition can be silenced. */
 const MAX_SILENCE_MINUTES = 30 * 24 * 60;
@@ -44,12 +44,20 @@ export const ConditionRecord = z
   .describe('Something that was wrong, for how long, and who was told. Kept for 13 months, at most 100,000.');
 export type ConditionRecord = z.output<typeof ConditionRecord>;
 
-export const ConditionFilters = z.strictObject({
-  open: z.enum(['true', 'false']).optional().meta({ description: '`true`: what is wrong now; `false`: what is over.' }),
-  condition: z.string().max(100).optional().meta({ description: 'One condition, such as `device_offline`.' }),
-  subject: z.string().max(500).optional().meta({ description: 'The id or name of what it concerns.' }),
-  site: z.string().max(253).optional().meta({ description: 'One site.' }),
-});
+export const ConditionFilters = listFilters(
+  'id, what is wrong, name, site, message or remedy',
+  ['name', 'condition', 'began_at', 'ended_at'],
+  {
+    open: z
+      .enum(['true', 'false'])
+      .optional()
+      .meta({ description: '`true`: what is wrong now; `false`: what is over.' }),
+    condition: z.string().max(100).optional().meta({ description: 'One condition, such as `device_offline`.' }),
+    subject: z.string().max(500).optional().meta({ description: 'The id or name of what it concerns.' }),
+    site: z.string().max(253).optional().meta({ description: 'One site.' }),
+  },
+);
+export type ConditionFilters = z.output<typeof ConditionFilters>;
 
 export const conditionHistory = defineResource({
   name: 'condition',
@@ -57,6 +65,7 @@ export const conditionHistory = defineResource({
   idPrefix: 'cnd_',
   table: 'condition_history',
   answer: ConditionRecord,
+  filters: ConditionFilters,
 });
 
 export const ConditionSilence = body({

@@ -1,7 +1,16 @@
 import { z } from 'zod';
 import { parseAclRule } from './acl-rule.ts';
 import { refused } from './refusal.ts';
-import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, defineResource, idOf, orNull } from './resource.ts';
+import {
+  ANNOTATIONS_ANSWER,
+  annotations,
+  body,
+  COMMON_ANSWER,
+  defineResource,
+  idOf,
+  listFilters,
+  orNull,
+} from './resource.ts';
 
 const MAX_RULES = 100;
 const ACL = 'The ACL: what it may bind, for example `bind:*.sitea.example.com`. Empty: no restriction.';
@@ -45,6 +54,13 @@ export const Credential = z
   .describe("An agent's authtoken: who owns it and what it may bind.");
 export type Credential = z.output<typeof Credential>;
 
+export const CredentialFilters = listFilters(
+  'id, description, metadata, rules, bot user or device',
+  ['description'],
+  {},
+);
+export type CredentialFilters = z.output<typeof CredentialFilters>;
+
 export const credentials = defineResource({
   name: 'credential',
   label: 'Authtoken',
@@ -54,6 +70,7 @@ export const credentials = defineResource({
   create: CredentialCreate,
   update: CredentialUpdate,
   answer: Credential,
+  filters: CredentialFilters,
 });
 
 export const ApiKeyCreate = body({

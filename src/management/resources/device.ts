@@ -1,17 +1,21 @@
 import { z } from 'zod';
 import { deviceLabels } from './enrolment.ts';
-import { type Refusal, refused, WRONG_VALUE } from './refusal.ts';
+import { type Refusal, WRONG_VALUE } from './refusal.ts';
 import {
   ANNOTATIONS_ANSWER,
   annotations,
   body,
   COMMON_ANSWER,
   defineResource,
+  labelFilter,
+  listFilters,
   orNull,
   parsed,
   Ref,
-  searchFilter,
+  siteFilter,
+  stateFilter,
   UTC,
+  versionFilter,
 } from './resource.ts';
 
 /** Leaves room for a label before it: `camera-<name>` is one label of at most 63 characters. */
@@ -71,33 +75,20 @@ export const DeviceUpdate = body({
 });
 export type DeviceUpdate = z.input<typeof DeviceUpdate>;
 
-/** What a list of devices can be limited to. */
-export const DeviceFilters = z.strictObject({
-  search: searchFilter('id, name, site, labels, description, version or address'),
-  state: z
-    .enum(
+/** What a list of devices can be limited to, and sorted by. */
+export const DeviceFilters = listFilters(
+  'id, name, site, labels, description, version or address',
+  ['name', 'site', 'state', 'last_seen_at', 'agent_version'],
+  {
+    state: stateFilter(
       ['online', 'offline', 'never', 'pending', 'revoked'],
-      refused(WRONG_VALUE, 'must be online, offline, never, pending or revoked'),
-    )
-    .optional()
-    .meta({ description: '`offline`: was online before; `never`: has joined, and was not online yet.' }),
-  site: z
-    .string()
-    .max(255, refused(WRONG_VALUE, 'is longer than 255 characters'))
-    .transform((text) => text.toLowerCase().replace(/^\*\./, ''))
-    .optional()
-    .meta({ description: 'Only devices of this site, such as `site-a.example.com`.' }),
-  label: z
-    .string()
-    .max(300, refused(WRONG_VALUE, 'is longer than 300 characters'))
-    .optional()
-    .meta({ description: '`name=value`, or `name` for any value.' }),
-  version: z
-    .string()
-    .max(100, refused(WRONG_VALUE, 'is longer than 100 characters'))
-    .optional()
-    .meta({ description: 'Only devices whose agent says this, or begins with it.' }),
-});
+      '`offline`: was online before; `never`: has joined, and was not online yet.',
+    ),
+    site: siteFilter('devices'),
+    label: labelFilter('the device'),
+    version: versionFilter('devices whose agent'),
+  },
+);
 export type DeviceFilters = z.output<typeof DeviceFilters>;
 
 const DeviceTunnel = z.object({
@@ -162,4 +153,5 @@ export const devices = defineResource({
   update: DeviceUpdate,
   shown: { ip: 'Address', agent_version: 'Version' },
   answer: Device,
+  filters: DeviceFilters,
 });

@@ -6,9 +6,11 @@ import {
   COMMON_ANSWER,
   DeviceRef,
   defineResource,
+  labelFilter,
+  listFilters,
   NO_REGION,
   Ref,
-  searchFilter,
+  siteFilter,
   UTC,
 } from './resource.ts';
 
@@ -49,18 +51,23 @@ export const EndpointUpdate = body({
 });
 export type EndpointUpdate = z.input<typeof EndpointUpdate>;
 
-/** What a list of endpoints can be limited to. */
-export const EndpointFilters = z.strictObject({
-  search: searchFilter('id, URL, name, description, metadata or device'),
-  protocol: z
-    .enum(['https', 'http', 'tls', 'tcp'], refused(WRONG_VALUE, 'must be https, http, tls or tcp'))
-    .optional()
-    .meta({ description: 'Only endpoints of this protocol.' }),
-  type: z
-    .enum(['ephemeral', 'edge', 'cloud'], refused(WRONG_VALUE, 'must be ephemeral, edge or cloud'))
-    .optional()
-    .meta({ description: 'Only endpoints of agents, of TLS edges, or without an agent.' }),
-});
+/** What a list of endpoints can be limited to, and sorted by. */
+export const EndpointFilters = listFilters(
+  'id, URL, name, description, metadata or device',
+  ['url', 'device', 'created_at'],
+  {
+    protocol: z
+      .enum(['https', 'http', 'tls', 'tcp'], refused(WRONG_VALUE, 'must be https, http, tls or tcp'))
+      .optional()
+      .meta({ description: 'Only endpoints of this protocol.' }),
+    type: z
+      .enum(['ephemeral', 'edge', 'cloud'], refused(WRONG_VALUE, 'must be ephemeral, edge or cloud'))
+      .optional()
+      .meta({ description: 'Only endpoints of agents, of TLS edges, or without an agent.' }),
+    site: siteFilter('endpoints of devices'),
+    label: labelFilter('the device that has bound it'),
+  },
+);
 export type EndpointFilters = z.output<typeof EndpointFilters>;
 
 export const Endpoint = z
@@ -134,4 +141,5 @@ export const endpoints = defineResource({
   create: EndpointCreate,
   update: EndpointUpdate,
   answer: Endpoint,
+  filters: EndpointFilters,
 });

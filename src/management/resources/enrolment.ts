@@ -9,8 +9,12 @@ import {
   body,
   COMMON_ANSWER,
   defineResource,
+  labelFilter,
+  listFilters,
   orNull,
   parsed,
+  siteFilter,
+  stateFilter,
   text,
   UTC,
 } from './resource.ts';
@@ -114,6 +118,17 @@ export const EnrolmentKey = z
   .describe('A key with which devices join a site.');
 export type EnrolmentKey = z.output<typeof EnrolmentKey>;
 
+export const EnrolmentKeyFilters = listFilters(
+  'id, site, labels, description, metadata or bot user',
+  ['site', 'state', 'expires_at', 'uses'],
+  {
+    state: stateFilter(['valid', 'expired', 'used_up', 'revoked'], 'Whether devices can join with it, or why not.'),
+    site: siteFilter('keys'),
+    label: labelFilter('its devices'),
+  },
+);
+export type EnrolmentKeyFilters = z.output<typeof EnrolmentKeyFilters>;
+
 export const enrolmentKeys = defineResource({
   name: 'enrolment key',
   label: 'Invite',
@@ -122,6 +137,7 @@ export const enrolmentKeys = defineResource({
   create: EnrolmentKeyCreate,
   update: EnrolmentKeyUpdate,
   answer: EnrolmentKey,
+  filters: EnrolmentKeyFilters,
 });
 
 /** Where devices enrol, on the host of the management API; needs no API key. */

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { refused, WRONG_VALUE } from './refusal.ts';
-import { areDistinct, body, COMMON_ANSWER, defineResource, orNull, text, UTC } from './resource.ts';
+import { areDistinct, body, COMMON_ANSWER, defineResource, listFilters, orNull, text, UTC } from './resource.ts';
 
 const MAX_GROUPS = 50;
 const NAME = 'The name of the person, for people.';
@@ -66,6 +66,9 @@ export const PersonLink = z
   .describe('A link by which a person chooses a password or a passkey, once. It is shown only in this answer.');
 export type PersonLink = z.output<typeof PersonLink>;
 
+export const PersonFilters = listFilters('id, email address, name or groups', ['email', 'name'], {});
+export type PersonFilters = z.output<typeof PersonFilters>;
+
 export const people = defineResource({
   name: 'person',
   path: '/people',
@@ -73,4 +76,5 @@ export const people = defineResource({
   create: PersonCreate,
   update: PersonUpdate,
   answer: Person,
+  filters: PersonFilters,
 });

@@ -9,6 +9,7 @@ import {
   COMMON_ANSWER,
   DESCRIPTION,
   defineResource,
+  listFilters,
   METADATA,
   NO_REGION,
   OWN_FORMS,
@@ -16,6 +17,7 @@ import {
   orNull,
   parsed,
   Ref,
+  stateFilter,
   text,
   UTC,
 } from './resource.ts';
@@ -171,6 +173,18 @@ export const ReservedDomain = z
   .describe('A hostname or wildcard that is reserved for the account.');
 export type ReservedDomain = z.output<typeof ReservedDomain>;
 
+export const ReservedDomainFilters = listFilters(
+  'id, domain, description or metadata',
+  ['domain', 'state', 'description'],
+  {
+    state: stateFilter(
+      ['ready', 'uploaded', 'provisioning', 'dns_error', 'internal_error', 'none', 'failing'],
+      'How its certificate is; `failing`: either error.',
+    ),
+  },
+);
+export type ReservedDomainFilters = z.output<typeof ReservedDomainFilters>;
+
 export const reservedDomains = defineResource({
   name: 'reserved domain',
   label: 'Domain',
@@ -180,6 +194,7 @@ export const reservedDomains = defineResource({
   create: ReservedDomainCreate,
   update: ReservedDomainUpdate,
   answer: ReservedDomain,
+  filters: ReservedDomainFilters,
 });
 
 const CONFIGURATION_TYPE = 'The protocol for which domains refer to it. It cannot be changed later.';

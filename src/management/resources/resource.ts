@@ -55,6 +55,84 @@ export function searchFilter(what: string) {
     .meta({ description: `Only items with this text, in any case, in their ${what}.` });
 }
 
+/** By what a list is sorted. */
+export interface ListSort<By extends string = string> {
+  readonly by: By;
+  readonly isDescending: boolean;
+}
+
+/**
+ * The query parameters of a list that the gateway searches and sorts.
+ *
+ * @param searched the texts that a search looks at
+ * @param sorts what it can be sorted by
+ * @param own further parameters of this list
+ */
+export function listFilters<By extends string, Own extends z.ZodRawShape>(
+  searched: string,
+  sorts: readonly By[],
+  own: Own,
+) {
+  const names = sorts.flatMap((by) => [by, `-${by}` as const]);
+  return z.strictObject({
+    search: searchFilter(searched),
+    ...own,
+    sort: z
+      .enum(names, refused(WRONG_VALUE, `must be ${sorts.join(', ')}, or one of them after a hyphen`))
+      .transform((text): ListSort<By> => ({ by: text.replace(/^-/, '') as By, isDescending: text.startsWith('-') }))
+      .optional()
+      .meta({ description: 'The order; after a hyphen, the reverse one. Left out: newest first.' }),
+    after: z.string().max(1024, refused(WRONG_VALUE, 'is longer than 1024 characters')).optional().meta({
+      description: 'Only in `next_page_uri` of a sorted list: where the next page begins, beside `before_id`.',
+    }),
+  });
+}
+
+/** What a list can be sorted by, each also in the reverse order. */
+export function sortsOf(filters: z.ZodObject | undefined): readonly string[] {
+  const sort = filters?.shape.sort as z.ZodType | undefined;
+  return sort ? ((z.toJSONSchema(sort, { io: 'input' }).enum as string[] | undefined) ?? []) : [];
+}
+
+/** What the parameters of every such list have in common. */
+export interface ListFilters {
+  readonly search?: string | undefined;
+  readonly sort?: ListSort | undefined;
+  readonly after?: string | undefined;
+}
+
+/** The parameter that limits a list to a site, written with or without its wildcard. */
+export const siteFilter = (what: string) =>
+  z
+    .string()
+    .max(255, refused(WRONG_VALUE, 'is longer than 255 characters'))
+    .transform((text) => text.toLowerCase().replace(/^\*\./, ''))
+    .optional()
+    .meta({ description: `Only ${what} of this site, such as \`site-a.example.com\`.` });
+
+/** The parameter that limits a list to labels of devices. */
+export const labelFilter = (ofWhat: string) =>
+  z
+    .string()
+    .max(300, refused(WRONG_VALUE, 'is longer than 300 characters'))
+    .optional()
+    .meta({ description: `\`name=value\`, or \`name\` for any value, of ${ofWhat}.` });
+
+/** The parameter that limits a list to versions of agents. */
+export const versionFilter = (what: string) =>
+  z
+    .string()
+    .max(100, refused(WRONG_VALUE, 'is longer than 100 characters'))
+    .optional()
+    .meta({ description: `Only ${what} that says this version, or one that begins with it.` });
+
+/** The parameter that limits a list to a state. */
+export const stateFilter = <const State extends string>(states: readonly State[], description: string) =>
+  z
+    .enum(states, refused(WRONG_VALUE, `must be one of ${states.join(', ')}`))
+    .optional()
+    .meta({ description });
+
 /** Format of all times. */
 export const UTC = 'RFC 3339, UTC.';
 
@@ -150,6 +228,8 @@ export interface ReadableResource<Answer extends z.ZodType = z.ZodType> {
   /** Members that pages and commands show as they are, with what they call them. */
   shown?: Readonly<Record<string, string>>;
   answer: Answer;
+  /** Query parameters of its list, besides those of every list. */
+  filters?: z.ZodObject;
   /** What the gateway stores of one, in columns of the same names. Left out: its table says that, in src/gateway/store. */
   row?: z.ZodObject;
 }

@@ -1,5 +1,15 @@
 import { z } from 'zod';
-import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, defineResource, orNull, UTC } from './resource.ts';
+import {
+  ANNOTATIONS_ANSWER,
+  annotations,
+  body,
+  COMMON_ANSWER,
+  defineResource,
+  listFilters,
+  orNull,
+  stateFilter,
+  UTC,
+} from './resource.ts';
 
 /** The longest life of a link, in seconds. */
 export const MAX_SHARE_S = 90 * 86_400;
@@ -36,11 +46,19 @@ export const ShareLink = z
   .describe('A link that lets browsers in at an endpoint.');
 export type ShareLink = z.output<typeof ShareLink>;
 
+export const ShareLinkFilters = listFilters(
+  'id, hostname, description, metadata or who made it',
+  ['url', 'expires_at', 'last_used_at', 'uses'],
+  { state: stateFilter(['valid', 'expired', 'used_up'], 'Whether browsers can open it, or why not.') },
+);
+export type ShareLinkFilters = z.output<typeof ShareLinkFilters>;
+
 export const shareLinks = defineResource({
   name: 'share link',
   path: '/share_links',
   idPrefix: 'sl_',
   answer: ShareLink,
+  filters: ShareLinkFilters,
 });
 
 /** Where agents make, list and revoke links to endpoints of their own, on the host of the management API; needs no API key. */

@@ -1,5 +1,17 @@
 import { z } from 'zod';
-import { COMMON_ANSWER, DeviceRef, defineResource, NO_REGION, orNull, Ref, UTC } from './resource.ts';
+import {
+  COMMON_ANSWER,
+  DeviceRef,
+  defineResource,
+  labelFilter,
+  listFilters,
+  NO_REGION,
+  orNull,
+  Ref,
+  siteFilter,
+  UTC,
+  versionFilter,
+} from './resource.ts';
 
 export const Tunnel = z
   .object({
@@ -48,10 +60,22 @@ export const TunnelSessionUpdateBody = z.strictObject({
   id: z.string().optional().describe('The id of the path again; ignored.'),
 });
 
+export const TunnelSessionFilters = listFilters(
+  'id, address, version, system, metadata, authtoken or device',
+  ['device', 'ip', 'agent_version', 'started_at'],
+  {
+    site: siteFilter('sessions of devices'),
+    label: labelFilter('the device'),
+    version: versionFilter('sessions whose agent'),
+  },
+);
+export type TunnelSessionFilters = z.output<typeof TunnelSessionFilters>;
+
 export const tunnelSessions = defineResource({
   name: 'tunnel session',
   path: '/tunnel_sessions',
   idPrefix: 'ts_',
   eventName: null,
   answer: TunnelSession,
+  filters: TunnelSessionFilters,
 });

@@ -16,21 +16,27 @@ export interface ItemTableProps<T extends Item> {
   /** Buttons of each row. */
   actions?: (item: T) => readonly Action[];
   onAction?: (action: Action) => void;
+  /** The present order, and what changes it. Left out: it is not sorted. */
+  order?: { sort: string; onSort: (sort: string) => void };
 }
 
 /** A table of items. On a phone, each row becomes a card whose cells name their column. */
 export function ItemTable<T extends Item>(props: ItemTableProps<T>): JSX.Element {
-  const { title, columns, items, section, actions, onAction } = props;
+  const { title, columns, items, section, actions, onAction, order } = props;
   return (
     <div class="card table">
       <table aria-label={title}>
         <thead>
           <tr>
-            {columns.map(({ head }) => (
-              <th key={head} scope="col">
-                {head}
-              </th>
-            ))}
+            {columns.map(({ head, sort }) =>
+              order && sort ? (
+                <SortedHead key={head} head={head} sort={sort} order={order} />
+              ) : (
+                <th key={head} scope="col">
+                  {head}
+                </th>
+              ),
+            )}
             {actions && (
               <th scope="col">
                 <span class="visually-hidden">Actions</span>
@@ -68,6 +74,31 @@ export function ItemTable<T extends Item>(props: ItemTableProps<T>): JSX.Element
         </tbody>
       </table>
     </div>
+  );
+}
+
+interface SortedHeadProps {
+  head: string;
+  sort: string;
+  order: NonNullable<ItemTableProps<Item>['order']>;
+}
+
+/** The head of a column by which the list can be sorted: pressed again, in reverse; once more, newest first. */
+function SortedHead({ head, sort, order: { sort: present, onSort } }: SortedHeadProps): JSX.Element {
+  const reversed = `-${sort}`;
+  const [state, arrow, next] =
+    present === sort
+      ? (['ascending', '↑', reversed] as const)
+      : present === reversed
+        ? (['descending', '↓', ''] as const)
+        : (['none', '', sort] as const);
+  return (
+    <th scope="col" aria-sort={state}>
+      <button type="button" class="sort" onClick={() => onSort(next)}>
+        {head}
+        <span aria-hidden="true">{arrow}</span>
+      </button>
+    </th>
   );
 }
 

@@ -38,6 +38,9 @@ export class PagedList<T extends Item> {
     await this.loadUpTo(this.#atLeast);
   });
 
+  /** What somebody types waits for nothing but the answer to what was typed before. */
+  readonly #choose = paced(() => this.#load(0), 0);
+
   /** @param filter the query that limits the list */
   constructor(
     private readonly section: Listed<T>,
@@ -78,26 +81,35 @@ export class PagedList<T extends Item> {
 
   /** Loads all pages that were loaded before again, at least the first. */
   reload(): Promise<void> {
+    return this.#load(this.#items.value.length);
+  }
+
+  /** Loads the first items again, at least one, or all. */
+  #load(atLeast: number): Promise<void> {
     // What is shown stays, and so does the state.
     const isFirst = this.#state.value === 'loading';
     return this.#oneByOne(async () => {
-      const before = this.#items.value.length;
+      const { filter } = this;
       const items: T[] = [];
-      let next: string | null = firstPage(this.filter);
+      let next: string | null = firstPage(filter);
       do {
         const page: { items: T[]; next: string | null } = await this.#page(next);
+        // Another choice loads next.
+        if (filter !== this.filter) return;
         items.push(...page.items);
         next = page.next;
-      } while (next !== null && items.length < before);
+        // A search may go through many pages before it finds something.
+        if (next !== null && items.length === 0) this.#state.value = 'loading';
+      } while (next !== null && items.length < Math.max(atLeast, 1));
       this.#items.value = items;
       this.#next = next;
     }, isFirst);
   }
 
-  /** Limits the list otherwise. */
+  /** Limits or sorts the list otherwise, and shows its first items: at once, while the list is not loading for another choice. */
   limitTo(filter: URLSearchParams): Promise<void> {
     this.filter = filter;
-    return this.refresh();
+    return untracked(() => this.#choose());
   }
 
   /** Takes out an item that was deleted. */
@@ -152,10 +164,15 @@ export class PagedList<T extends Item> {
   }
 
   async #append(): Promise<void> {
-    if (this.#next === null) return;
-    const { items, next } = await this.#page(this.#next);
-    this.#items.value = [...this.#items.value, ...items];
-    this.#next = next;
+    const { filter } = this;
+    let found = 0;
+    while (this.#next !== null && found === 0) {
+      const { items, next } = await this.#page(this.#next);
+      if (filter !== this.filter) return;
+      this.#items.value = [...this.#items.value, ...items];
+      this.#next = next;
+      found = items.length;
+    }
   }
 
   async #page(query: string): Promise<{ items: T[]; next: string | null }> {
@@ -227,8 +244,10 @@ const PAUSE_FACTOR = 5;
 /**
  * Work that runs soon after each call, once at a time. What is asked for all the time runs again and again, with pauses that are
  * longer than it took, so that it costs the gateway little.
+ *
+ * @param pauseFactor how many times longer
  */
-export function paced(work: () => Promise<unknown>): () => Promise<void> {
+export function paced(work: () => Promise<unknown>, pauseFactor = PAUSE_FACTOR): () => Promise<void> {
   let state: 'idle' | 'running' | 'again' = 'idle';
   return async () => {
     if (state !== 'idle') {
@@ -240,7 +259,7 @@ export function paced(work: () => Promise<unknown>): () => Promise<void> {
         state = 'running';
         const began = performance.now();
         await work();
-        const pause = PAUSE_FACTOR * (performance.now() - began);
+        const pause = pauseFactor * (performance.now() - began);
         await new Promise((resolve) => window.setTimeout(resolve, pause));
       } while (isAsked());
     } finally {

@@ -49,7 +49,6 @@ interface Words<Item> {
   label: string;
   section: Pick<Section, 'name' | 'title'>;
   /** Finds them in the list of the section. */
-  search?: string;
   /** Filters with which the list shows them. */
   limits?: FilterValues;
   /** The dialog that helps. */
@@ -84,7 +83,7 @@ const WORDS: { [Kind in keyof NeedsAttention]: Words<ItemOf<Kind>> } = {
     tone: 'bad',
     label: NEEDS_ATTENTION,
     section: domainsSection,
-    search: NEEDS_ATTENTION,
+    limits: { state: 'failing' },
     of: (domain) => ({
       title:
         domain.certificate === null
@@ -151,8 +150,8 @@ const WORDS: { [Kind in keyof NeedsAttention]: Words<ItemOf<Kind>> } = {
 
 function groupOf<Kind extends keyof NeedsAttention>(kind: Kind, attention: NeedsAttention): ProblemGroup {
   const { total, first }: Attention<ItemOf<Kind>> = attention[kind];
-  const { tone, label, section, search = '', limits = {}, action, of } = WORDS[kind];
-  const found = search || (Object.keys(limits).length > 0 ? label : '');
+  const { tone, label, section, limits = {}, action, of } = WORDS[kind];
+  const found = Object.keys(limits).length > 0 ? label : '';
   return {
     kind,
     tone,
@@ -163,7 +162,7 @@ function groupOf<Kind extends keyof NeedsAttention>(kind: Kind, attention: Needs
       link: linkTo(section.name, item.id, ...(action === undefined ? [] : [action])),
     })),
     more: total - first.length,
-    all: searchLink(section.name, search, limits),
+    all: searchLink(section.name, '', limits),
     where: found === '' ? section.title : `${section.title}, “${found}”`,
   };
 }

@@ -21,11 +21,11 @@ export const CREATED: ListColumn<{ created_at: string }> = {
   cell: ({ created_at }) => <Ago moment={created_at} />,
 };
 
-type Derived = 'path' | 'idPrefix' | 'listKey' | 'tables';
+type Derived = 'path' | 'idPrefix' | 'listKey' | 'tables' | 'isSearched' | 'sorts';
 
 /** What a section takes from its resource. */
-export function listOf({ path, idPrefix, listKey, table }: PageResource): Pick<Section, Derived> {
-  return { path, idPrefix, listKey, tables: [table] };
+export function listOf({ path, idPrefix, listKey, table, isSearched, sorts }: PageResource): Pick<Section, Derived> {
+  return { path, idPrefix, listKey, tables: [table], isSearched, sorts };
 }
 
 type Said<T extends Item> = Omit<Section<T>, Derived | 'create' | 'actions'> & Partial<Pick<Section<T>, 'tables'>>;
@@ -77,16 +77,20 @@ function textOf(item: object, { name }: PageMember): string {
 }
 
 /** Members as they are, for a search. */
-export function memberTexts(item: object, { members }: PageResource): string[] {
+function memberTexts(item: object, { members }: PageResource): string[] {
   return members.map((member) => textOf(item, member));
 }
 
 /** Columns of members as they are, those first that are named. */
 export function memberColumns<T extends object>(
-  { members }: PageResource,
+  { members, sorts }: PageResource,
   first: readonly string[] = [],
 ): ListColumn<T>[] {
-  return inOrder(members, first).map((member) => ({ head: member.label, cell: (item) => textOf(item, member) || '–' }));
+  return inOrder(members, first).map((member) => ({
+    head: member.label,
+    cell: (item) => textOf(item, member) || '–',
+    ...(sorts.includes(member.name) && { sort: member.name }),
+  }));
 }
 
 /** What is known of members as they are, those first that are named. */

@@ -7,13 +7,12 @@ import { focusHeading } from '../ui/dialog.tsx';
 import { SelectField, TextField } from '../ui/field.tsx';
 import { PlusIcon } from '../ui/icons.tsx';
 import { EmptyState, ProblemNotice } from '../ui/notice.tsx';
-import { linkTo, route, useTitle } from '../ui/router.ts';
+import { linkTo, queryInAddress, route, useTitle } from '../ui/router.ts';
 import { FormDialog } from './action-dialogs.tsx';
 import { ItemTable } from './item-table.tsx';
 import { ItemView } from './item-view.tsx';
 import { PagedList } from './paged-list.ts';
 import {
-  type Filter,
   type FilterValues,
   filterQuery,
   filtersInAddress,
@@ -21,6 +20,7 @@ import {
   keepSearch,
   pageTitle,
   type Section,
+  SORT,
   searchInAddress,
 } from './section.ts';
 import type { News } from './session.ts';
@@ -91,20 +91,36 @@ function List<T extends Item>({ section, list }: { section: Section<T>; list: Pa
   const filter = useSignal(searchInAddress());
   const limits = useSignal<FilterValues>(filtersInAddress(section));
   const rows = useSignal(ROWS);
+  /** Shows what a search, filters and an order choose, and keeps that in the address. */
+  const choose = (search: string, values: FilterValues) => {
+    filter.value = search;
+    limits.value = values;
+    rows.value = ROWS;
+    keepSearch(search, values);
+    const query = filterQuery(section, values, search);
+    if (`${query}` !== asked.current) void list.limitTo(query);
+    asked.current = `${query}`;
+  };
+  const asked = useRef(`${filterQuery(section, limits.value, filter.value)}`);
+  useAddress(section, (isBack) => {
+    if (isBack) keepSearch(filter.value, limits.value);
+    else choose(searchInAddress(), filtersInAddress(section));
+  });
   const [texts] = useState(() => new WeakMap<T, string>());
   const items = list.items.value;
   const wanted = filter.value.trim().toLowerCase();
   const matching =
-    wanted === '' || section.isSearchedByApi
+    wanted === '' || section.isSearched
       ? items
       : items.filter((item) => searchText(section, texts, item).includes(wanted));
   useSignalEffect(() => {
-    if (filter.value.trim() !== '' && !section.isSearchedByApi) void list.loadUpTo(MOST);
+    if (filter.value.trim() !== '' && !section.isSearched) void list.loadUpTo(MOST);
   });
   const isLoading = list.state.value === 'loading';
   const title = section.title;
   const searchLabel = `Search ${title.replace(/^[A-Z](?=[a-z])/, (letter) => letter.toLowerCase())}`;
-  const isLimited = filterQuery(section, limits.value, filter.value).size > 0;
+  const { [SORT]: sort = '', ...others } = limits.value;
+  const isLimited = filterQuery(section, others, filter.value).size > 0;
   const isEmpty = items.length === 0 && !isLimited && list.state.value === 'complete' && list.problem.value === null;
   /** The search has not read everything. */
   const isCut = wanted !== '' && list.state.value === 'more' && items.length >= MOST && list.problem.value === null;
@@ -128,17 +144,8 @@ function List<T extends Item>({ section, list }: { section: Section<T>; list: Pa
           </ButtonLink>
         )}
       </div>
-      {section.filters && (
-        <Filters
-          filters={section.filters}
-          values={limits.value}
-          onChange={(values) => {
-            limits.value = values;
-            rows.value = ROWS;
-            keepSearch(filter.value, values);
-            void list.limitTo(filterQuery(section, values, filter.value));
-          }}
-        />
+      {(section.filters || section.sorts.length > 0) && !isEmpty && (
+        <Filters section={section} values={limits.value} onChange={(values) => choose(filter.value, values)} />
       )}
       {!isEmpty && (
         <TextField
@@ -147,12 +154,7 @@ function List<T extends Item>({ section, list }: { section: Section<T>; list: Pa
           type="search"
           placeholder={searchLabel}
           value={filter.value}
-          onInput={(value) => {
-            filter.value = value;
-            rows.value = ROWS;
-            keepSearch(value, limits.value);
-            if (section.isSearchedByApi) void list.limitTo(filterQuery(section, limits.value, value));
-          }}
+          onInput={(value) => choose(value, limits.value)}
         />
       )}
       <div role="status">
@@ -186,6 +188,7 @@ function List<T extends Item>({ section, list }: { section: Section<T>; list: Pa
           columns={section.columns}
           items={matching.slice(0, rows.value)}
           section={section.name}
+          order={{ sort, onSort: (wanted) => choose(filter.value, { ...limits.value, [SORT]: wanted }) }}
         />
       )}
       {hasMore && !isLoading && (
@@ -203,32 +206,68 @@ function List<T extends Item>({ section, list }: { section: Section<T>; list: Pa
   );
 }
 
-interface FiltersProps {
-  filters: readonly Filter[];
+/**
+ * Calls the listener when the address of a list has become another one, other than by the list itself: a link, or the browser's
+ * back button. With true, one is back from an item, by a link that does not name the view.
+ */
+function useAddress(section: Pick<Section, 'name'>, listener: (isBack: boolean) => void): void {
+  const latest = useRef(listener);
+  latest.current = listener;
+  useEffect(() => {
+    let [, item] = route.peek();
+    const changed = () => {
+      const [name, next] = route.peek();
+      const isBack = item !== undefined && queryInAddress().size === 0;
+      item = next;
+      if (name === section.name && next === undefined) latest.current(isBack);
+    };
+    return route.subscribe(() => queueMicrotask(changed));
+  }, [section.name]);
+}
+
+interface FiltersProps<T extends Item> {
+  section: Pick<Section<T>, 'filters' | 'columns'>;
   values: FilterValues;
   onChange: (values: FilterValues) => void;
 }
 
-/** What the API limits the list to. */
-function Filters({ filters, values, onChange }: FiltersProps): JSX.Element {
+/** What the API limits the list to, and sorts it by. */
+function Filters<T extends Item>({ section, values, onChange }: FiltersProps<T>): JSX.Element {
+  const { filters = [], columns } = section;
+  const set = (name: string) => (value: string) => onChange({ ...values, [name]: value });
+  const orders = columns.flatMap(({ head, sort }) =>
+    sort === undefined
+      ? []
+      : [
+          { value: sort, label: `${head}, ascending` },
+          { value: `-${sort}`, label: `${head}, descending` },
+        ],
+  );
   return (
     <div class="filters">
       {filters.map(({ name, label, options }) => {
         const field = { label, value: values[name] ?? '' };
-        const set = (value: string) => onChange({ ...values, [name]: value });
         return options ? (
-          <SelectField key={name} {...field} options={[{ value: '', label: 'All' }, ...options]} onChange={set} />
+          <SelectField key={name} {...field} options={[{ value: '', label: 'All' }, ...options]} onChange={set(name)} />
         ) : (
-          <TextField key={name} {...field} onInput={set} />
+          <TextField key={name} {...field} onInput={set(name)} />
         );
       })}
+      {orders.length > 0 && (
+        <SelectField
+          label="Sorted by"
+          value={values[SORT] ?? ''}
+          options={[{ value: '', label: 'Newest first' }, ...orders]}
+          onChange={set(SORT)}
+        />
+      )}
     </div>
   );
 }
 
 /** Kept for each item, as a search reads all of them with each key. */
 function searchText<T extends Item>(section: Section<T>, texts: WeakMap<T, string>, item: T): string {
-  const known = texts.get(item) ?? section.searchTexts(item).join(' ').toLowerCase();
+  const known = texts.get(item) ?? (section.searchTexts?.(item) ?? []).join(' ').toLowerCase();
   texts.set(item, known);
   return known;
 }

@@ -13,6 +13,8 @@ export interface Item {
 export interface ListColumn<T> {
   head: string;
   cell: (item: T) => ComponentChildren;
+  /** What the API calls its order; left out: the list is not sorted by it. */
+  sort?: string;
 }
 
 /** What one can do with an item; each has a dialog. */
@@ -56,16 +58,18 @@ export interface Section<T extends Item = Item> extends Watched {
   nameOf: (item: T) => string;
   /** The first one leads to the item's page. */
   columns: readonly ListColumn<T>[];
-  /** What a search finds it by. */
-  searchTexts: (item: T) => readonly (string | number | null | undefined)[];
+  /** What a search finds it by that the page does itself; left out: the API does. */
+  searchTexts?: (item: T) => readonly (string | number | null | undefined)[];
   /**
    * Further ids with which an item changes. Left out: all items are loaded again after a change
    * of anything else that the section watches.
    */
   changesWith?: (item: T) => readonly (string | null | undefined)[];
   filters?: readonly Filter[];
-  /** Whether the API searches, by its parameter `search`; left out: the page searches what it has loaded. */
-  isSearchedByApi?: boolean;
+  /** Whether the API searches, by its parameter `search`; else the page searches what it has loaded. */
+  isSearched: boolean;
+  /** What the API sorts by. */
+  sorts: readonly string[];
   /** Where the list is a file to save. */
   exportPath?: string;
   empty: { title: string; text: string; command?: string };
@@ -89,13 +93,16 @@ export function searchInAddress(): string {
   return queryInAddress().get('search') ?? '';
 }
 
-/** The values of filters, by their names; empty: all items. */
+/** The values of filters, by their names; empty: all items. The order is among them. */
 export type FilterValues = Readonly<Record<string, string>>;
 
-/** The filters of a section in the address. */
+/** The parameter of an order, after a hyphen if it is reversed. */
+export const SORT = 'sort';
+
+/** The filters of a section in the address, and its order. */
 export function filtersInAddress({ filters = [] }: Pick<Section, 'filters'>): FilterValues {
   const query = queryInAddress();
-  return Object.fromEntries(filters.map(({ name }) => [name, query.get(name) ?? '']));
+  return Object.fromEntries([...filters.map(({ name }) => name), SORT].map((name) => [name, query.get(name) ?? '']));
 }
 
 /** Puts a search and filters into the address, so that they are there again after a reload. */
@@ -104,17 +111,19 @@ export function keepSearch(text: string, filters: FilterValues): void {
   keepInAddress(new URLSearchParams(filled));
 }
 
-/** The query of a list that is limited by filters, and by a search if the API searches. */
+/** The query of a list that is sorted, limited by filters, and by a search if the API searches. */
 export function filterQuery(
-  { filters = [], isSearchedByApi }: Pick<Section, 'filters' | 'isSearchedByApi'>,
+  { filters = [], isSearched, sorts }: Pick<Section, 'filters' | 'isSearched' | 'sorts'>,
   values: FilterValues,
   search: string,
 ): URLSearchParams {
   const query = new URLSearchParams();
-  if (isSearchedByApi && search.trim() !== '') query.set('search', search.trim());
+  if (isSearched && search.trim() !== '') query.set('search', search.trim());
   for (const { name, parameter } of filters) {
     const value = values[name]?.trim() ?? '';
     if (value !== '') query.set(name, parameter?.(value) ?? value);
   }
+  const sort = values[SORT] ?? '';
+  if (sorts.includes(sort.replace(/^-/, ''))) query.set(SORT, sort);
   return query;
 }

@@ -1,50 +1,24 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { Command } from 'commander';
-import { afterEach, beforeEach, expect, it, onTestFinished, vi } from 'vitest';
-import { addFleetCommands } from '../../../src/commands/gateway/gateway-fleet.ts';
+import { expect, it, onTestFinished } from 'vitest';
 import { fetchTrusting } from '../../../src/management/fetch-trusting.ts';
 import { parseJoinCode } from '../../../src/management/join-code.ts';
-import { loadGatewayServerSettings } from '../../../src/settings/gateway-settings.ts';
 import { installKey } from '../../support/enrolment.ts';
 import { FlakyProxy } from '../../support/flaky-proxy.ts';
-import { agentSession, startTestGateway, type TestGateway } from '../../support/gateway.ts';
+import { agentSession } from '../../support/gateway.ts';
+import { gatewayCommands } from '../../support/gateway-commands.ts';
 import { until } from '../../support/until.ts';
 
-let gateway: TestGateway;
-let printed: string;
-beforeEach(async () => {
-  gateway = await startTestGateway();
-  printed = '';
-  vi.spyOn(process.stderr, 'write').mockReturnValue(true);
-  vi.spyOn(process.stdout, 'write').mockImplementation((text) => {
-    printed += String(text);
-    return true;
-  });
-});
-afterEach(async () => {
-  vi.restoreAllMocks();
-  await gateway.close();
-});
-
-/** Runs `device-agent gateway …` beside the gateway; returns what it prints. */
-async function run(...args: string[]): Promise<string> {
-  const env = { DATA_DIR: gateway.dataDir, GATEWAY_HTTPS_PORT: String(gateway.httpsPort) };
-  const program = new Command().exitOverride().configureOutput({ writeErr: () => {} });
-  addFleetCommands(program, () => loadGatewayServerSettings(env, gateway.dataDir));
-  printed = '';
-  await program.parseAsync(args, { from: 'user' });
-  return printed;
-}
+const commands = gatewayCommands();
 
 /** What the audit log has of an object. */
 function changesOf(id: string): string[] {
-  const rows = gateway.store.auditLog.where('object_id = ?', [id]);
+  const rows = commands.gateway.store.auditLog.where('object_id = ?', [id]);
   return rows.map(({ by, type }) => `${by} ${type}`).sort();
 }
 
 async function join(code: string, name: string, install_key = installKey()) {
   const { secret } = parseJoinCode(code) ?? {};
-  const answer = await fetchTrusting({ ca: gateway.sessionCa })(`${gateway.apiUrl}/enrolments`, {
+  const answer = await fetchTrusting({ ca: commands.gateway.sessionCa })(`${commands.gateway.apiUrl}/enrolments`, {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
     body: JSON.stringify({ install_key, secret, name }),
@@ -55,12 +29,12 @@ async function join(code: string, name: string, install_key = installKey()) {
 }
 
 it('gateway invite prints a code with which devices join, as text with a picture, and as JSON', async () => {
-  const text = await run('invite', '--site', '*.site-a.localhost', '--uses', '2');
+  const text = await commands.run('invite', '--site', '*.site-a.localhost', '--uses', '2');
   const code = /^join-\S+$/m.exec(text)?.[0] ?? '';
   expect(text).toContain(`  echo ${code} | sudo device-agent join -\n`);
   expect(text).toMatch(/^[█▀▄ ]{30,}$/m);
   expect(await join(code, 'cam')).toMatchObject({ name: 'cam', site: 'site-a.localhost' });
-  const json = JSON.parse(await run('invite', '--site', 'site-a.example.com', '--expires', '12h', '--json'));
+  const json = JSON.parse(await commands.run('invite', '--site', 'site-a.example.com', '--expires', '12h', '--json'));
   expect(json).toMatchObject({
     site: '*.site-a.example.com',
     command: `echo ${json.code} | sudo device-agent join -`,
@@ -70,56 +44,76 @@ it('gateway invite prints a code with which devices join, as text with a picture
   expect(Date.parse(json.expires_at) - Date.now()).toBeLessThan(12 * 3_600_000 + 1);
 });
 
+it('gateway invites and devices are limited and sorted', async () => {
+  for (const site of ['b', 'a', 'c'])
+    await commands.run('invite', '--site', `${site}.localhost`, '--label', `floor=${site}`);
+  const sites = async (...options: string[]) =>
+    JSON.parse(await commands.run('invites', '--json', ...options)).map(({ site }: { site: string }) => site[0]);
+  expect(await sites('--sort', 'site')).toEqual(['a', 'b', 'c']);
+  expect(await sites('--sort', '-site')).toEqual(['c', 'b', 'a']);
+  expect(await sites('--search', 'A.LOCAL')).toEqual(['a']);
+  expect(await sites('--label', 'floor=b', '--state', 'valid')).toEqual(['b']);
+  await expect(commands.run('invites', '--sort', 'age')).rejects.toMatchObject({ exitCode: 2 });
+  const code = /^join-\S+$/m.exec(await commands.run('invite', '--site', 'a.localhost', '--uses', '2'))?.[0] ?? '';
+  for (const name of ['lift', 'cam']) await join(code, name);
+  const names = async (...options: string[]) =>
+    JSON.parse(await commands.run('devices', '--json', ...options)).map(({ name }: { name: string }) => name);
+  expect(await names('--sort', 'name')).toEqual(['cam', 'lift']);
+  expect(await names('--sort', '-name', '--search', 'LI')).toEqual(['lift']);
+  await expect(commands.run('devices', '--sort', 'age')).rejects.toMatchObject({ exitCode: 1 });
+  expect(await commands.run('log', '--search', 'Lift')).toMatch(/device_created \S+ lift$/m);
+});
+
 it('gateway invite --help shows its defaults as one writes them', async () => {
-  await expect(run('invite', '--help')).rejects.toMatchObject({ code: 'commander.helpDisplayed' });
-  expect(printed).toContain('(default: 7d)');
-  expect(printed).not.toMatch(/604800000|\{\}/);
+  await expect(commands.run('invite', '--help')).rejects.toMatchObject({ code: 'commander.helpDisplayed' });
+  expect(commands.printed).toContain('(default: 7d)');
+  expect(commands.printed).not.toMatch(/604800000|\{\}/);
 });
 
 it('gateway invites lists the codes without their values, and revoke ends one', async () => {
-  const { id, code } = JSON.parse(await run('invite', '--site', '*.site-a.localhost', '--json'));
-  const listed = await run('invites');
+  const { id, code } = JSON.parse(await commands.run('invite', '--site', '*.site-a.localhost', '--json'));
+  const listed = await commands.run('invites');
   expect(listed).toMatch(new RegExp(`${id} +\\*\\.site-a\\.localhost +0 of 1 +valid`));
-  expect(await run('invites', 'revoke', id)).toBe(`${id} revoked\n`);
+  expect(await commands.run('invites', 'revoke', id)).toBe(`${id} revoked\n`);
   expect(await join(code, 'cam')).toMatchObject({ error_code: 'ERR_GATEWAY_CODE_REVOKED' });
-  expect(await run('invites')).toMatch(/ revoked +/);
-  const json = await run('invites', '--json');
+  expect(await commands.run('invites')).toMatch(/ revoked +/);
+  const json = await commands.run('invites', '--json');
   expect(JSON.parse(json)).toMatchObject([{ id, uses: 0, revoked_at: expect.any(String) }]);
   expect(json).not.toContain('secret');
-  await expect(run('invites', 'revoke', 'ek_1')).rejects.toMatchObject({ exitCode: 4 });
+  await expect(commands.run('invites', 'revoke', 'ek_1')).rejects.toMatchObject({ exitCode: 4 });
   expect(changesOf(id)).toEqual(['gateway enrolment_key_created.v0', 'gateway enrolment_key_updated.v0']);
 });
 
 it('gateway devices approves, renames, rotates, revokes and deletes a device of the running gateway', async () => {
   const { code } = JSON.parse(
-    await run('invite', '--site', '*.site-a.localhost', '--approve', '-l', 'floor=2', '--json'),
+    await commands.run('invite', '--site', '*.site-a.localhost', '--approve', '-l', 'floor=2', '--json'),
   );
   const key = installKey();
   await join(code, 'cam', key);
-  expect(await run('devices')).toMatch(/^cam +\*\.site-a\.localhost +pending .* floor=2$/m);
-  await run('devices', 'approve', 'cam');
+  expect(await commands.run('devices')).toMatch(/^cam +\*\.site-a\.localhost +pending .* floor=2$/m);
+  await commands.run('devices', 'approve', 'cam');
   expect(await join(code, 'cam', key)).toMatchObject({ status: 'enrolled' });
-  await run('devices', 'rename', 'cam', 'door');
-  await run('devices', 'rotate', 'door');
-  await run('devices', 'revoke', 'door');
-  const [device] = JSON.parse(await run('devices', '--json'));
+  await commands.run('devices', 'rename', 'cam', 'door');
+  await commands.run('devices', 'rotate', 'door');
+  await commands.run('devices', 'revoke', 'door');
+  const [device] = JSON.parse(await commands.run('devices', '--json'));
   expect(device).toMatchObject({ name: 'door', status: 'revoked' });
   expect(device.history.slice(-1)).toEqual([{ at: expect.any(String), what: 'revoked', by: 'gateway' }]);
-  await expect(run('devices', 'approve', 'nobody')).rejects.toMatchObject({ exitCode: 4 });
-  await run('devices', 'delete', 'door');
-  expect(await run('devices')).toBe('');
+  await expect(commands.run('devices', 'approve', 'nobody')).rejects.toMatchObject({ exitCode: 4 });
+  await commands.run('devices', 'delete', 'door');
+  expect(await commands.run('devices')).toBe('');
   // The keys with which the commands call the API are gone.
-  expect(gateway.store.apiKeys.page(null, 10)).toEqual([]);
+  expect(commands.gateway.store.apiKeys.page(null, 10)).toEqual([]);
 });
 
 it('gateway devices says when a device was last seen, after a lost connection and after it was revoked', async () => {
-  const { code } = JSON.parse(await run('invite', '--site', '*.site-a.localhost', '--json'));
+  const { code } = JSON.parse(await commands.run('invite', '--site', '*.site-a.localhost', '--json'));
   const { authtoken } = await join(code, 'cam');
-  const proxy = await FlakyProxy.start(gateway.sessionAddress);
+  const proxy = await FlakyProxy.start(commands.gateway.sessionAddress);
   onTestFinished(() => proxy.refuse());
-  const shown = async () => JSON.parse(await run('devices', '--json'))[0];
+  const shown = async () => JSON.parse(await commands.run('devices', '--json'))[0];
   const connect = async () => {
-    await agentSession({ ...gateway, authtoken }, proxy.address).connect();
+    await agentSession({ ...commands.gateway, authtoken }, proxy.address).connect();
     expect((await shown()).online_since).toEqual(expect.any(String));
   };
   // Sessions begin and end in different seconds.
@@ -136,38 +130,42 @@ it('gateway devices says when a device was last seen, after a lost connection an
   await endsBy(() => proxy.cut());
   await connect();
   await nextSecond();
-  await endsBy(() => run('devices', 'revoke', 'cam'));
-  expect(await run('devices')).toMatch(new RegExp(`^cam .* revoked +${(await shown()).last_seen_at} `, 'm'));
+  await endsBy(() => commands.run('devices', 'revoke', 'cam'));
+  expect(await commands.run('devices')).toMatch(new RegExp(`^cam .* revoked +${(await shown()).last_seen_at} `, 'm'));
 });
 
 it('gateway devices shows names directly below the site, and releases one', async () => {
-  const { code } = JSON.parse(await run('invite', '--site', '*.site-a.localhost', '--own-names-only', '--json'));
+  const { code } = JSON.parse(
+    await commands.run('invite', '--site', '*.site-a.localhost', '--own-names-only', '--json'),
+  );
   await join(code, 'cam');
-  const { store } = gateway;
+  const { store } = commands.gateway;
   const [device] = store.devices.page(null, 1);
   const put = (hostname: string) =>
     store.siteNames.put({ hostname, device_id: String(device?.id), released_from: null });
   await store.database.write(() => ['front.site-a.localhost', 'yard.site-a.localhost'].forEach(put));
-  expect(await run('devices')).toMatch(/ NAMES .*\ncam .* front,yard$/m);
-  expect(await run('devices', 'release', 'cam', 'front')).toMatch(/^front\.site-a\.localhost released; /);
-  await expect(run('devices', 'release', 'cam', 'front')).rejects.toMatchObject({ exitCode: 4 });
-  expect(JSON.parse(await run('devices', '--json'))).toMatchObject([{ plain_names: ['yard'], own_names_only: true }]);
+  expect(await commands.run('devices')).toMatch(/ NAMES .*\ncam .* front,yard$/m);
+  expect(await commands.run('devices', 'release', 'cam', 'front')).toMatch(/^front\.site-a\.localhost released; /);
+  await expect(commands.run('devices', 'release', 'cam', 'front')).rejects.toMatchObject({ exitCode: 4 });
+  expect(JSON.parse(await commands.run('devices', '--json'))).toMatchObject([
+    { plain_names: ['yard'], own_names_only: true },
+  ]);
 });
 
 it('gateway names shows names that other authtokens have used, and frees one for devices', async () => {
-  const { store } = gateway;
+  const { store } = commands.gateway;
   const hostname = 'shop.site-a.localhost';
   await store.database.write(() => store.siteNames.put({ hostname, device_id: null, released_from: null }));
-  expect(await run('names')).toMatch(/^NAME +SINCE\nshop\.site-a\.localhost +\S+Z\n$/);
-  expect(await run('names', 'free', hostname)).toContain(`${hostname} is free`);
-  expect(JSON.parse(await run('names', '--json'))).toEqual([]);
-  await expect(run('names', 'free', hostname)).rejects.toMatchObject({ exitCode: 4 });
+  expect(await commands.run('names')).toMatch(/^NAME +SINCE\nshop\.site-a\.localhost +\S+Z\n$/);
+  expect(await commands.run('names', 'free', hostname)).toContain(`${hostname} is free`);
+  expect(JSON.parse(await commands.run('names', '--json'))).toEqual([]);
+  await expect(commands.run('names', 'free', hostname)).rejects.toMatchObject({ exitCode: 4 });
   expect(changesOf(hostname)).toEqual(['gateway site_name_deleted.v0']);
 });
 
 it.each([[['invite', '--site', '*']], [['invite', '--site', '*.site-a.localhost', '--tcp', '9-1']]])(
   '%j is refused as wrong usage',
   async (args) => {
-    await expect(run(...args)).rejects.toMatchObject({ exitCode: 2 });
+    await expect(commands.run(...args)).rejects.toMatchObject({ exitCode: 2 });
   },
 );

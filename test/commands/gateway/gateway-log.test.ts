@@ -1,43 +1,14 @@
-import { Command } from 'commander';
-import { afterEach, beforeEach, expect, it, vi } from 'vitest';
-import { addGatewayCommand } from '../../../src/commands/gateway/gateway-commands.ts';
+import { expect, it } from 'vitest';
 import { addressColumns } from '../../../src/gateway/store/cloud-endpoints.ts';
-import { loadGatewayServerSettings } from '../../../src/settings/gateway-settings.ts';
-import { startTestGateway, type TestGateway } from '../../support/gateway.ts';
+import { gatewayCommands } from '../../support/gateway-commands.ts';
 
-let gateway: TestGateway;
-let printed: string;
-beforeEach(async () => {
-  gateway = await startTestGateway();
-  vi.spyOn(process.stderr, 'write').mockReturnValue(true);
-  vi.spyOn(process.stdout, 'write').mockImplementation((text) => {
-    printed += String(text);
-    return true;
-  });
-});
-afterEach(async () => {
-  vi.restoreAllMocks();
-  await gateway.close();
-});
-
-/** Runs `device-agent gateway log …` beside the gateway; returns what it prints. */
-async function log(...args: string[]): Promise<string> {
-  const env = { DATA_DIR: gateway.dataDir, GATEWAY_HTTPS_PORT: String(gateway.httpsPort) };
-  const program = new Command().exitOverride();
-  addGatewayCommand(program, {
-    run: async () => {},
-    settings: () => loadGatewayServerSettings(env, gateway.dataDir),
-  });
-  printed = '';
-  await program.parseAsync(['gateway', 'log', ...args], { from: 'user' });
-  return printed;
-}
+const commands = gatewayCommands();
 
 const policyOf = (password: string) =>
   `on_http_request:\n- actions:\n  - type: basic-auth\n    config:\n      credentials: ["anna:${password}"]\n`;
 
 it('gateway log shows and undoes a change of a traffic policy, without its secrets', async () => {
-  const { cloudEndpoints, database, now } = gateway.store;
+  const { cloudEndpoints, database, now } = commands.gateway.store;
   const address = { protocol: 'https', host: 'cam.gateway.localhost', port: 0, internal: false } as const;
   const row = {
     ...{ id: 'ep_1', created_at: now(), updated_at: now(), description: 'north', metadata: null },
@@ -48,27 +19,31 @@ it('gateway log shows and undoes a change of a traffic policy, without its secre
   const changed = { ...row, description: 'south\u001b[2J', traffic_policy: policyOf('swordfish-2') };
   await database.write(() => cloudEndpoints.update(changed), by);
 
-  const [, id = ''] = /: description, traffic_policy {2}(evt_\w+)$/m.exec(await log('--object', 'ep_1')) ?? [];
-  const shown = await log('show', id);
+  const [, id = ''] =
+    /: description, traffic_policy {2}(evt_\w+)$/m.exec(await commands.run('log', '--object', 'ep_1')) ?? [];
+  const shown = await commands.run('log', 'show', id);
   expect(shown).toContain('  ak_1 (192.0.2.1)  endpoint_updated ep_1 cam.gateway.localhost: ');
   expect(shown).toContain('\n-description: "north"\n+description: "south\\u001b[2J"\n@@ ');
   expect(shown).toContain('\n-      - anna:[masked]\n+      - anna:[masked, changed]\n');
   expect(shown).not.toMatch(/open-sesame|swordfish|sha256/);
-  expect(JSON.parse(await log('show', id, '--json'))).toMatchObject({
+  expect(JSON.parse(await commands.run('log', 'show', id, '--json'))).toMatchObject({
     id,
     policy_difference: expect.stringContaining('anna:[masked, changed]'),
   });
 
-  expect(await log('undo', id)).toMatch(new RegExp(`^${id} undone by evt_\\w+\\n[^]*anna:\\[masked, changed\\]`));
+  expect(await commands.run('log', 'undo', id)).toMatch(
+    new RegExp(`^${id} undone by evt_\\w+\\n[^]*anna:\\[masked, changed\\]`),
+  );
   expect(cloudEndpoints.get('ep_1')).toMatchObject({
     traffic_policy: policyOf('open-sesame'),
     description: changed.description,
   });
-  expect(await log('--by', 'gateway')).toMatch(
+  expect(await commands.run('log', '--by', 'gateway')).toMatch(
     /gateway \(127\.0\.0\.1\) {2}endpoint_updated ep_1 .*: traffic_policy {2}evt_/,
   );
-  await expect(log('undo', id)).rejects.toThrow(
+  await expect(commands.run('log', 'undo', id)).rejects.toThrow(
     `${id} cannot be undone: the policy of ep_1 has been changed since by evt_`,
   );
-  for (const command of ['show', 'undo']) await expect(log(command, 'nothing')).rejects.toMatchObject({ exitCode: 4 });
+  for (const command of ['show', 'undo'])
+    await expect(commands.run('log', command, 'nothing')).rejects.toMatchObject({ exitCode: 4 });
 });

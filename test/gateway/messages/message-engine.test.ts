@@ -365,7 +365,7 @@ describe('the rules', () => {
     online.clear();
     await pass(20);
     expect(told().map(([kind]) => kind)).toEqual(['begun']);
-    const again = store.conditionHistory.find({ open: 'true' }, '~', 1)[0];
+    const again = store.conditionHistory.chosen(null, 1, { open: 'true' }).items[0];
     expect(again && reasonsOf(store, again)[0]).toMatch(/is not told: silenced until \S+ by ak_1\./);
     await pass(60);
     expect(told().map(([kind]) => kind)).toEqual(['begun', 'begun']);
@@ -423,7 +423,7 @@ describe('a gateway that is killed', () => {
     await pass(12);
     expect(told().map(([kind]) => kind)).toEqual(['begun', 'over']);
     expect(new Set(messages().map(({ id }) => id)).size).toBe(2);
-    expect(store.conditionHistory.find({}, '~', 10).map(({ settled }) => settled)).toEqual([true, true]);
+    expect(store.conditionHistory.chosen(null, 10, {}).items.map(({ settled }) => settled)).toEqual([true, true]);
   });
 
   it('leaves it to the gateway that has taken over', async () => {

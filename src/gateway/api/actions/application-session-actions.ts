@@ -11,6 +11,7 @@ import { type EndedSignIn, endSignIns } from '../../sign-in/manage-sign-ins.ts';
 import type { ApplicationSessionRow, ApplicationUserRow } from '../../store/sign-ins.ts';
 import type { ApiContext } from '../api-context.ts';
 import { type ActionsOf, type ApiCaller, found } from '../operation-router.ts';
+import { shownPart } from './stored-actions.ts';
 
 export function applicationActions(context: ApiContext) {
   return { applicationUsers: userActions(context), applicationSessions: sessionActions(context) };
@@ -21,7 +22,7 @@ function userActions(context: ApiContext): ActionsOf<typeof OPERATIONS.applicati
   const { applicationUsers: rows } = context.store;
   return {
     get: (id) => showUser(context, found(rows.get(id), applicationUsers)),
-    list: (before, limit) => rows.page(before, limit).map((row) => showUser(context, row)),
+    list: (...part) => shownPart(rows.chosen(...part), (row) => showUser(context, row)),
     delete: (id, _body, caller) => {
       const { issuer, subject } = found(rows.get(id), applicationUsers);
       return end(context, { issuer, subject }, caller);
@@ -34,7 +35,7 @@ function sessionActions(context: ApiContext): ActionsOf<typeof OPERATIONS.applic
   const { applicationSessions: rows, applicationUsers: users, now } = context.store;
   return {
     get: (id) => showSession(context, found(rows.get(id), applicationSessions)),
-    list: (before, limit) => rows.lasting(now(), before, limit).map((row) => showSession(context, row)),
+    list: (...part) => shownPart(rows.lasting(now(), ...part), (row) => showSession(context, row)),
     delete: (id, _body, caller) => {
       const { user_id } = found(rows.get(id), applicationSessions);
       const { issuer, subject } = found(users.get(user_id), applicationUsers);

@@ -1,7 +1,11 @@
 import { certificateAuthorities, tlsCertificates } from '../../../management/resources/certificate.ts';
 import { WRONG_VALUE } from '../../../management/resources/refusal.ts';
 import { readAuthority, readUploadedPair } from '../../certificates/certificate-upload.ts';
-import type { CertificateAuthorityRow, TlsCertificateRow } from '../../store/certificates.ts';
+import {
+  CERTIFICATES_LISTED_BY,
+  type CertificateAuthorityRow,
+  type TlsCertificateRow,
+} from '../../store/certificates.ts';
 import type { ApiContext } from '../api-context.ts';
 import type { Actions } from '../operation-router.ts';
 import { refuse } from '../request.ts';
@@ -20,6 +24,7 @@ function tlsCertificateActions(context: ApiContext): Actions<typeof tlsCertifica
   const stored: Stored<typeof tlsCertificates, TlsCertificateRow> = {
     resource: tlsCertificates,
     rows,
+    listedBy: CERTIFICATES_LISTED_BY,
     shown: ({ private_key: _, facts, ...row }) => ({ ...row, uri: links.of(tlsCertificates, row.id), ...facts }),
     checkRemoval: ({ issued_at }) => {
       if (issued_at === null) return;

@@ -1,6 +1,6 @@
 import { type BotUser, botUsers, serviceUsers } from '../../../management/resources/bot-user.ts';
 import { type ApiKey, apiKeys, type Credential, credentials } from '../../../management/resources/credential.ts';
-import type { ApiKeyRow, BotUserRow, CredentialRow } from '../../store/accounts.ts';
+import { type ApiKeyRow, type BotUserRow, CREDENTIALS_LISTED_BY, type CredentialRow } from '../../store/accounts.ts';
 import { changed } from '../../store/sql/table.ts';
 import { issueApiKey, issueCredential } from '../../store/tokens.ts';
 import type { ApiContext } from '../api-context.ts';
@@ -24,7 +24,12 @@ function credentialActions(context: ApiContext): Actions<typeof credentials> {
     uri: links.of(credentials, row.id),
     token: null,
   });
-  const stored = storedActions(context, { resource: credentials, rows: store.credentials, shown });
+  const stored = storedActions(context, {
+    resource: credentials,
+    rows: store.credentials,
+    listedBy: CREDENTIALS_LISTED_BY,
+    shown,
+  });
   return {
     ...stored,
     create: (body, caller) =>

@@ -11,10 +11,10 @@ import type { DeviceRow, EnrolmentKeyRow } from '../../store/devices.ts';
 import { changed } from '../../store/sql/table.ts';
 import type { Store } from '../../store/store.ts';
 import type { ApiContext } from '../api-context.ts';
-import { type Actions, type ActionsOf, type ApiCaller, found } from '../operation-router.ts';
+import { type ActionsOf, type ApiCaller, found } from '../operation-router.ts';
 import { activeOwner } from './credential-actions.ts';
 import { historyActions } from './history-actions.ts';
-import { membersOf, storedActions } from './stored-actions.ts';
+import { membersOf, shownPart, storedActions } from './stored-actions.ts';
 
 type Change = { by: string; tcpHost: string };
 
@@ -45,7 +45,8 @@ function actionsOnDevices(context: ApiContext): ActionsOf<typeof OPERATIONS.devi
     list: (before, limit, filters) => {
       const online = liveSessions(context);
       const credentials = [...online.sessions.keys()].filter((id) => id !== null);
-      return rows.chosen(before, limit, filters, credentials).map((row) => showDevice(context, row, online));
+      const part = rows.chosen(before, limit, filters, credentials);
+      return shownPart(part, (row) => showDevice(context, row, online));
     },
     async update(id, body, caller) {
       const row = await database.write(() => updateDevice(store, stored(id), body, changeBy(caller)), caller);
@@ -110,7 +111,7 @@ export function showDevice({ store, links, sightings }: ApiContext, stored: Devi
 }
 
 /** Actions on enrolment keys. Deleting one leaves the devices that have joined with it. */
-function enrolmentKeyActions(context: ApiContext): Actions<typeof enrolmentKeys> {
+function enrolmentKeyActions(context: ApiContext): ActionsOf<typeof OPERATIONS.enrolmentKeys> {
   const { store, links, place, domains, wakeCertificateRenewal } = context;
   const { database, enrolmentKeys: rows } = store;
   const shown = ({ secret_hash: _, ...row }: EnrolmentKeyRow): EnrolmentKey => ({
@@ -122,6 +123,7 @@ function enrolmentKeyActions(context: ApiContext): Actions<typeof enrolmentKeys>
   const stored = storedActions(context, { resource: enrolmentKeys, rows, shown });
   return {
     ...stored,
+    list: (before, limit, filters) => shownPart(rows.chosen(before, limit, filters, store.now()), shown),
     async create(body, caller) {
       const { key, secret, isNewSite } = await database.write(
         () =>

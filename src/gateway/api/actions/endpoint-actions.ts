@@ -7,7 +7,7 @@ import { type Endpoint, type EndpointFilters, endpoints } from '../../../managem
 import { reservedDomains } from '../../../management/resources/reserved-domain.ts';
 import { tlsEdges } from '../../../management/resources/tls-edge.ts';
 import { tunnelSessions, tunnels } from '../../../management/resources/tunnel.ts';
-import { isGatewayName, isUnderBaseDomain, searchForms } from '../../endpoints/domain-names.ts';
+import { isGatewayName, isUnderBaseDomain } from '../../endpoints/domain-names.ts';
 import { addressOfUrl, type CloudAddress, placeOf } from '../../endpoints/endpoint-address.ts';
 import type { LiveEndpoint } from '../../endpoints/live-view.ts';
 import type { EndpointProtocol } from '../../endpoints/online-endpoint.ts';
@@ -18,7 +18,7 @@ import type { ApiContext } from '../api-context.ts';
 import { type ActionsOf, type ApiCaller, found } from '../operation-router.ts';
 import { badRequest, refuse } from '../request.ts';
 import { historyActions } from './history-actions.ts';
-import { deviceWith, liveActions } from './online-actions.ts';
+import { deviceChoice, deviceWith, liveActions } from './online-actions.ts';
 import { checkPolicyText } from './policy-check.ts';
 import { freeTcpPort, tcpAddressAt } from './tcp-address-actions.ts';
 
@@ -30,7 +30,7 @@ export function endpointActions(context: ApiContext): { endpoints: ActionsOf<typ
     endpoints,
     () => live.endpoints(),
     (endpoint) => showEndpoint(context, endpoint),
-    (endpoint, filters: EndpointFilters) => isWanted(context, endpoint, filters),
+    (filters: EndpointFilters) => choiceOf(context, filters),
   );
   const stored = (id: string): CloudEndpointRow => {
     const row = rows.get(id);
@@ -261,12 +261,20 @@ export function showEndpoint(context: ApiContext, endpoint: LiveEndpoint): Endpo
   };
 }
 
-function isWanted(context: ApiContext, endpoint: LiveEndpoint, { search, protocol, type }: EndpointFilters): boolean {
-  if (protocol !== undefined && endpoint.proto !== protocol) return false;
-  if (type !== undefined && endpoint.type !== type) return false;
-  if (!search) return true;
-  const { id, url, name, description, metadata, credentialId } = endpoint;
-  const forms = searchForms(search);
-  const isFound = (text: string) => forms.some((form) => text.toLowerCase().includes(form));
-  return [id, url, name, description, metadata].some(isFound) || isFound(deviceWith(context, credentialId)?.name ?? '');
+function choiceOf(context: ApiContext, filters: EndpointFilters) {
+  const ofDevice = deviceChoice(context, filters);
+  const { protocol, type } = filters;
+  return {
+    isWanted(endpoint: LiveEndpoint): boolean {
+      if (protocol !== undefined && endpoint.proto !== protocol) return false;
+      if (type !== undefined && endpoint.type !== type) return false;
+      const { id, url, name, description, metadata, credentialId } = endpoint;
+      return ofDevice.isWanted(credentialId, [id, url, name, description, metadata]);
+    },
+    sorted: {
+      url: ({ url }: LiveEndpoint) => url,
+      device: ({ credentialId }: LiveEndpoint) => ofDevice.nameOf(credentialId),
+      created_at: ({ createdAt }: LiveEndpoint) => createdAt,
+    },
+  };
 }

@@ -31,6 +31,7 @@ import { type Store, timestamp } from '../../store/store.ts';
 import type { ApiContext, Links } from '../api-context.ts';
 import { type ActionsOf, type ApiCaller, found } from '../operation-router.ts';
 import { refuse } from '../request.ts';
+import { shownPart } from './stored-actions.ts';
 import { undoPolicyChange } from './undo-policy-change.ts';
 
 const MAX_DESTINATIONS = 20;
@@ -290,7 +291,7 @@ function auditEventActions(context: ApiContext): ActionsOf<typeof OPERATIONS.aud
     undo: async (id, _body, caller) => shown(await undoPolicyChange(context, id, caller)),
     list: (before, limit, filter) => {
       const describe = actorDescriptions(store);
-      return auditLog.find(filter, { before }, limit).map((row) => showEvent(links, row, describe));
+      return shownPart(auditLog.look(filter, { before }, limit), (row) => showEvent(links, row, describe));
     },
   };
 }

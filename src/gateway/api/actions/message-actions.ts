@@ -5,11 +5,11 @@ import { messageRules } from '../../../management/resources/message-rule.ts';
 import { acknowledge, deliveryOf, lastedSeconds, reasonsOf, silence } from '../../messages/condition-records.ts';
 import { titleOf } from '../../messages/message-words.ts';
 import type { ConditionRow } from '../../store/condition-history.ts';
-import { changed, END } from '../../store/sql/table.ts';
+import { changed } from '../../store/sql/table.ts';
 import type { ApiContext } from '../api-context.ts';
 import { type Actions, type ActionsOf, found } from '../operation-router.ts';
 import { refuse } from '../request.ts';
-import { membersOf, storedActions } from './stored-actions.ts';
+import { membersOf, shownPart, storedActions } from './stored-actions.ts';
 
 const MAX_RULES = 100;
 
@@ -42,7 +42,7 @@ function historyActions(context: ApiContext): ActionsOf<typeof OPERATIONS.condit
   const shown = (row: ConditionRow) => showCondition(context, row);
   return {
     get: (id) => shown(stored(id)),
-    list: (before, limit, filter) => rows.find(filter, before ?? END, limit).map(shown),
+    list: (before, limit, filters) => shownPart(rows.chosen(before, limit, filters), shown),
     acknowledge: (id, _body, caller) =>
       database.write(() => {
         acknowledge(context.store, [stored(id)], caller.by);

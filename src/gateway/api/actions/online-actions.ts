@@ -1,12 +1,22 @@
+import type { OPERATIONS } from '../../../management/operations.ts';
 import { tunnelGroupBackends } from '../../../management/resources/backend.ts';
 import { credentials } from '../../../management/resources/credential.ts';
 import { devices } from '../../../management/resources/device.ts';
 import { endpoints } from '../../../management/resources/endpoint.ts';
-import type { ReadableResource } from '../../../management/resources/resource.ts';
-import { type Tunnel, type TunnelSession, tunnelSessions, tunnels } from '../../../management/resources/tunnel.ts';
+import type { ListFilters, ReadableResource } from '../../../management/resources/resource.ts';
+import {
+  type Tunnel,
+  type TunnelSession,
+  type TunnelSessionFilters,
+  tunnelSessions,
+  tunnels,
+} from '../../../management/resources/tunnel.ts';
+import { searchForms } from '../../endpoints/domain-names.ts';
 import type { LiveSession, LiveTunnel, SessionCommand } from '../../endpoints/live-view.ts';
+import { type CredentialDevice, versionOrder } from '../../store/devices.ts';
+import { type ListPart, labelParts } from '../../store/sql/list-choice.ts';
 import type { ApiContext } from '../api-context.ts';
-import { type ApiCaller, found, type ReadActions } from '../operation-router.ts';
+import { type ActionsOf, type ApiCaller, found } from '../operation-router.ts';
 import { unknownId } from '../request.ts';
 import { matchesLabels } from './backend-actions.ts';
 
@@ -14,7 +24,7 @@ export function onlineActions(context: ApiContext) {
   return { tunnels: tunnelActions(context), tunnelSessions: tunnelSessionActions(context) };
 }
 
-function tunnelActions(context: ApiContext): ReadActions<typeof tunnels> {
+function tunnelActions(context: ApiContext): ActionsOf<typeof OPERATIONS.tunnels> {
   return liveActions(
     tunnels,
     () => context.live.tunnels(),
@@ -37,6 +47,21 @@ function tunnelSessionActions(context: ApiContext) {
       tunnelSessions,
       () => live.sessions(),
       (session) => showSession(context, session),
+      (filters: TunnelSessionFilters) => {
+        const ofDevice = deviceChoice(context, filters);
+        const { version = '' } = filters;
+        return {
+          isWanted: ({ id, ip, agentVersion, os, metadata, credentialId }) =>
+            agentVersion.startsWith(version) &&
+            ofDevice.isWanted(credentialId, [id, ip, agentVersion, os, metadata, credentialId ?? '']),
+          sorted: {
+            device: ({ credentialId, ip }) => ofDevice.nameOf(credentialId) || ip,
+            ip: ({ ip }) => ip,
+            agent_version: ({ agentVersion }) => versionOrder(agentVersion),
+            started_at: ({ startedAt }) => startedAt,
+          },
+        };
+      },
     ),
     restart: send('restart'),
     stop: send('stop'),
@@ -44,21 +69,86 @@ function tunnelSessionActions(context: ApiContext) {
   };
 }
 
-/** @param isWanted whether an item is in a list that is limited by filters; left out: there are none */
-export function liveActions<Item extends { id: string }, Shown, Filters extends object>(
+/** How lists of what is online are chosen. */
+interface LiveChoice<Item> {
+  /** Whether all filters hold. */
+  isWanted(item: Item): boolean;
+  readonly sorted: Readonly<Record<string, (item: Item) => string>>;
+}
+
+/** @param choose what filters mean; left out: there are none */
+export function liveActions<Item extends { id: string }, Shown, Filters extends ListFilters>(
   resource: ReadableResource,
   online: () => readonly Item[],
   shown: (item: Item) => Shown,
-  isWanted: (item: Item, filters: Filters) => boolean = () => true,
-): { get(id: string): Shown; list(before: string | null, limit: number, filters?: Filters): Shown[] } {
+  choose: (filters: Filters) => LiveChoice<Item> = () => ({ isWanted: () => true, sorted: {} }),
+): { get(id: string): Shown; list(before: string | null, limit: number, filters: Filters): ListPart<Shown> } {
   return {
     get: (id) => shown(found(online().find((item) => item.id === id) ?? null, resource)),
-    list: (before, limit, filters) =>
-      online()
-        .filter((item) => (before === null || item.id < before) && (filters === undefined || isWanted(item, filters)))
-        .sort((a, b) => (a.id < b.id ? 1 : -1))
-        .slice(0, limit)
-        .map(shown),
+    list(before, limit, filters) {
+      const { isWanted, sorted } = choose(filters);
+      const { sort, after } = filters;
+      const orderOf = sort && sorted[sort.by];
+      const sign = sort?.isDescending ? -1 : 1;
+      const compared = (a: Placed<Item>, b: Placed<Item>) =>
+        sign * compare(a.value, b.value) || compare(b.item.id, a.item.id);
+      const isNext = ({ item: { id }, value }: Placed<Item>) => {
+        const place = orderOf && after !== undefined ? sign * compare(value, after) : 0;
+        return place > 0 || (place === 0 && (before === null || id < before));
+      };
+      const page = online()
+        .filter(isWanted)
+        .map((item) => ({ item, value: orderOf?.(item) ?? '' }))
+        .filter(isNext)
+        .sort(compared)
+        .slice(0, limit);
+      const items = page.map(({ item }) => shown(item));
+      return orderOf ? { items, values: page.map(({ value }) => value) } : { items };
+    },
+  };
+}
+
+interface Placed<Item> {
+  readonly item: Item;
+  readonly value: string;
+}
+
+function compare(a: string, b: string): -1 | 0 | 1 {
+  if (a === b) return 0;
+  return a < b ? -1 : 1;
+}
+
+/** What filters for devices mean for something that may belong to one, by its authtoken. The devices are read when one is asked for. */
+export function deviceChoice(
+  { store }: Pick<ApiContext, 'store'>,
+  { search = '', site, label }: { search?: string | undefined; site?: string | undefined; label?: string | undefined },
+) {
+  let known: ReadonlyMap<string, CredentialDevice> | null = null;
+  const deviceOf = (credentialId: string | null) => {
+    known ??= store.devices.ofCredentials();
+    return credentialId === null ? undefined : known.get(credentialId);
+  };
+  const forms = searchForms(search);
+  const isFound = (text: string) => forms.some((form) => text.toLowerCase().includes(form));
+  const wantedLabel = label === undefined ? null : labelParts(label);
+  const hasLabel = (labels: string) => {
+    if (wantedLabel === null) return true;
+    const value = (JSON.parse(labels) as Record<string, string>)[wantedLabel.name];
+    return value !== undefined && (wantedLabel.value === undefined || value === wantedLabel.value);
+  };
+  return {
+    nameOf: (credentialId: string | null) => deviceOf(credentialId)?.name ?? '',
+    /** @param texts further ones that a search looks at */
+    isWanted(credentialId: string | null, texts: readonly string[]): boolean {
+      if (site !== undefined || wantedLabel !== null) {
+        const device = deviceOf(credentialId);
+        if (device === undefined || (site !== undefined && device.site !== site) || !hasLabel(device.labels))
+          return false;
+      }
+      if (search === '' || texts.some(isFound)) return true;
+      const device = deviceOf(credentialId);
+      return device !== undefined && [device.name, device.id, device.site].some(isFound);
+    },
   };
 }
 

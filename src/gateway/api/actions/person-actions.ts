@@ -4,7 +4,7 @@ import { type Person, people } from '../../../management/resources/person.ts';
 import { WRONG_VALUE } from '../../../management/resources/refusal.ts';
 import { admitting } from '../../endpoints/applications.ts';
 import { addPerson, endSignIns, issuePersonLink, issuerBelow, removePerson } from '../../sign-in/manage-sign-ins.ts';
-import type { PersonRow } from '../../store/people.ts';
+import { PEOPLE_LISTED_BY, type PersonRow } from '../../store/people.ts';
 import type { ApiContext } from '../api-context.ts';
 import { type ActionsOf, found } from '../operation-router.ts';
 import { showEndpoint } from './endpoint-actions.ts';
@@ -23,7 +23,7 @@ export function personActions(context: ApiContext): { people: ActionsOf<typeof O
   });
   return {
     people: {
-      ...storedActions(context, { resource: people, rows, shown }),
+      ...storedActions(context, { resource: people, rows, listedBy: PEOPLE_LISTED_BY, shown }),
       delete: (id, _body, caller) =>
         database.write(() => removePerson(store, found(rows.get(id), people).id, issuer), caller),
       create: (body, caller) =>
@@ -44,7 +44,7 @@ export function personActions(context: ApiContext): { people: ActionsOf<typeof O
       listEndpoints: (id, before, limit) => {
         const person = found(rows.get(id), people);
         const online = () => admitting(live.endpoints(), person);
-        return liveActions(endpoints, online, (endpoint) => showEndpoint(context, endpoint)).list(before, limit);
+        return liveActions(endpoints, online, (endpoint) => showEndpoint(context, endpoint)).list(before, limit, {});
       },
     },
   };

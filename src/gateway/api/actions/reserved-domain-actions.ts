@@ -19,7 +19,7 @@ import { changed } from '../../store/sql/table.ts';
 import type { ApiContext } from '../api-context.ts';
 import { type ActionsOf, type ApiCaller, found } from '../operation-router.ts';
 import { refuse } from '../request.ts';
-import { storedActions } from './stored-actions.ts';
+import { shownPart, storedActions } from './stored-actions.ts';
 
 type Update = z.output<typeof ReservedDomainUpdate>;
 
@@ -59,7 +59,7 @@ function reservedDomainActions(context: ApiContext): ActionsOf<typeof OPERATIONS
   };
   return {
     get: (id) => shown(stored(id)),
-    list: (before, limit) => rows.page(before, limit).map(shown),
+    list: (before, limit, filters) => shownPart(rows.chosen(before, limit, filters), shown),
     async create({ domain, description, metadata, certificate_id, certificate_management_policy: policy }, caller) {
       const answer = await database.write(() => {
         checkName(context, domain);

@@ -5,6 +5,7 @@ import type { ShareLinkRow } from '../../store/share-links.ts';
 import type { ApiContext } from '../api-context.ts';
 import { type ActionsOf, found } from '../operation-router.ts';
 import { unknownId } from '../request.ts';
+import { shownPart } from './stored-actions.ts';
 
 export function shareLinkActions(context: ApiContext): { shareLinks: ActionsOf<typeof OPERATIONS.shareLinks> } {
   const { shareLinks: rows } = context.store;
@@ -13,7 +14,7 @@ export function shareLinkActions(context: ApiContext): { shareLinks: ActionsOf<t
   return {
     shareLinks: {
       get: (id) => shown(stored(id)),
-      list: (before, limit) => rows.page(before, limit).map(shown),
+      list: (before, limit, filters) => shownPart(rows.chosen(before, limit, filters, context.store.now()), shown),
       async create(body, caller) {
         const { row, link } = await makeShareLink(context, body, caller, null);
         return { ...shown(row), link };

@@ -1,7 +1,8 @@
 import type { z } from 'zod';
-import type { Resource } from '../../../management/resources/resource.ts';
+import type { ListFilters, Resource } from '../../../management/resources/resource.ts';
 import { isConstraint } from '../../store/sql/database-problems.ts';
-import { type annotatedColumns, changed, type RowOf } from '../../store/sql/table.ts';
+import { chosenRows, type ListedBy, type ListPart } from '../../store/sql/list-choice.ts';
+import { type annotatedColumns, changed, type ListOrder, type RowOf, type SqlPart } from '../../store/sql/table.ts';
 import type { ApiContext } from '../api-context.ts';
 import { type Actions, type ApiCaller, found } from '../operation-router.ts';
 import { refuse } from '../request.ts';
@@ -16,10 +17,16 @@ export interface Stored<R extends Resource, Row> {
     has(column: string): boolean;
     get(id: string): Row | null;
     page(before: string | null, limit: number): Row[];
+    listed(conditions: readonly SqlPart[], before: string, limit: number): Row[];
+    sorted(conditions: readonly SqlPart[], order: ListOrder, before: string, limit: number): ListPart<Row>;
     insert(row: Row): void;
     update(row: Row): void;
     delete(id: string): unknown;
   };
+  /** What the filters of its list mean. Left out: it has none. */
+  listedBy?: ListedBy;
+  /** What those mean that only this list has. */
+  limitedBy?(filters: ListFilters): readonly SqlPart[];
   /** Left out: the row with its URI. */
   shown?(row: Row): z.output<R['answer']>;
   /** Completes a new row in its transaction. Left out: it gets the members of the body. */
@@ -41,13 +48,16 @@ export function storedActions<Row extends { id: string }, R extends Resource>(
   context: Place,
   stored: Stored<R, Row>,
 ): Actions<R> {
-  const { resource, rows, change = withMembers(rows), checkRemoval, inUse, duplicate } = stored;
+  const { resource, rows, listedBy, limitedBy, change = withMembers(rows), checkRemoval, inUse, duplicate } = stored;
   const { database } = context.store;
   const shown = shownBy(context, stored);
   const rowOf = (id: string) => found(rows.get(id), resource);
   return {
     get: (id) => shown(rowOf(id)),
-    list: (before, limit) => rows.page(before, limit).map(shown),
+    list: (before, limit, filters: ListFilters) => {
+      if (listedBy === undefined) return rows.page(before, limit).map(shown);
+      return shownPart(chosenRows(rows, listedBy, filters, limitedBy?.(filters) ?? [], { before, limit }), shown);
+    },
     create: (body, caller) => createRow(context, stored, body, caller),
     update: (id, body, caller) =>
       database.write(() => {
@@ -62,6 +72,11 @@ export function storedActions<Row extends { id: string }, R extends Resource>(
         refusing('FOREIGNKEY', inUse, () => rows.delete(row.id));
       }, caller),
   };
+}
+
+/** A part of a list as it is answered. */
+export function shownPart<Row, Shown>({ items, ...place }: ListPart<Row>, shown: (row: Row) => Shown): ListPart<Shown> {
+  return { ...place, items: items.map(shown) };
 }
 
 /** Inserts a row that `make` completes, in one transaction. */

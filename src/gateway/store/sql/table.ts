@@ -70,6 +70,16 @@ export const annotatedColumns = { id: text, created_at: text, description: nulla
 /** Greater than every identifier. */
 export const END = '~';
 
+/** A condition, or a value, in SQL, with the values of its parameters. */
+export type SqlPart = readonly [sql: string, ...values: SqlValue[]];
+
+/** By what rows are sorted, and the value of the last row that somebody has; undefined: none. */
+export interface ListOrder {
+  readonly value: SqlPart;
+  readonly isDescending: boolean;
+  readonly after: string | undefined;
+}
+
 /** A table of resources. Change it only inside {@link Database.write}. */
 export class Table<Columns extends Identified> {
   readonly #columns: [name: string, column: Column<unknown>][];
@@ -116,6 +126,37 @@ export class Table<Columns extends Identified> {
 
   where(condition: string, parameters: readonly SqlValue[]): RowOf<Columns>[] {
     return this.#rows(`${this.#select} WHERE ${condition}`, parameters);
+  }
+
+  /** Those for which all conditions hold, newest first: rows older than `before`. */
+  listed(conditions: readonly SqlPart[], before: string, limit: number): RowOf<Columns>[] {
+    const all = ['id < ?', ...conditions.map(([sql]) => sql)].join(' AND ');
+    return this.where(`${all} ORDER BY id DESC LIMIT ?`, [before, ...conditions.flatMap(([, ...own]) => own), limit]);
+  }
+
+  /** Those for which all conditions hold, in an order, and newest first where that is the same; rows after `before`. */
+  sorted(
+    conditions: readonly SqlPart[],
+    { value: [value, ...parameters], isDescending, after }: ListOrder,
+    before: string,
+    limit: number,
+  ): { items: RowOf<Columns>[]; values: string[] } {
+    // Only ids are sorted: rows may be large.
+    const all = conditions.map(([sql]) => sql).join(' AND ') || 'TRUE';
+    const rows = `SELECT id, CAST(coalesce(${value}, '') AS TEXT) AS value FROM ${this.name} WHERE ${all}`;
+    const next = after === undefined ? 'TRUE' : `(value ${isDescending ? '<' : '>'} ? OR (value = ? AND id < ?))`;
+    const order = `value ${isDescending ? 'DESC' : 'ASC'}, id DESC`;
+    const places = this.database.allValues(`SELECT id, value FROM (${rows}) WHERE ${next} ORDER BY ${order} LIMIT ?`, [
+      ...parameters,
+      ...conditions.flatMap(([, ...own]) => own),
+      ...(after === undefined ? [] : [after, after, before]),
+      limit,
+    ]);
+    const found = places.flatMap(([id, own]) => {
+      const row = this.get(String(id));
+      return row === null ? [] : [{ row, value: String(own) }];
+    });
+    return { items: found.map(({ row }) => row), values: found.map((each) => each.value) };
   }
 
   /** The row with a value in a column that no two rows have in common. */

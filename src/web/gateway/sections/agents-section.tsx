@@ -3,6 +3,7 @@ import type { Tunnel, TunnelSession } from '../../../management/resources/tunnel
 import { AddressView } from '../../ui/address.tsx';
 import { confirmed } from '../action-dialogs.tsx';
 import { commonFacts, For, Named, optional } from '../cells.tsx';
+import { LABEL_FILTER, SITE_FILTER, VERSION_FILTER } from '../filters.ts';
 import { ItemLink } from '../item-link.tsx';
 import { ItemTable, OwnedItems } from '../item-table.tsx';
 import { listOf } from '../resource-section.tsx';
@@ -27,23 +28,14 @@ export const agentsSection: Section<TunnelSession> = {
   tables: ['devices'],
   nameOf,
   columns: [
-    { head: 'Agent', cell: (agent) => <Named name={nameOf(agent)} below={agent.id} /> },
-    { head: 'Address', cell: ({ ip }) => ip },
-    { head: 'Version', cell: ({ agent_version }) => agent_version || 'unknown' },
+    { head: 'Agent', sort: 'device', cell: (agent) => <Named name={nameOf(agent)} below={agent.id} /> },
+    { head: 'Address', sort: 'ip', cell: ({ ip }) => ip },
+    { head: 'Version', sort: 'agent_version', cell: ({ agent_version }) => agent_version || 'unknown' },
     { head: 'System', cell: ({ os }) => os || '–' },
-    { head: 'Online for', cell: ({ started_at }) => <For moment={started_at} /> },
+    { head: 'Online for', sort: 'started_at', cell: ({ started_at }) => <For moment={started_at} /> },
     { head: 'Authtoken', cell: ({ credential }) => <code>{credential?.id ?? '–'}</code> },
   ],
-  searchTexts: ({ ip, id, agent_version, os, credential, device, metadata }) => [
-    ip,
-    id,
-    agent_version,
-    os,
-    credential?.id,
-    device?.name,
-    device?.id,
-    metadata,
-  ],
+  filters: [SITE_FILTER, LABEL_FILTER, VERSION_FILTER],
   empty: {
     title: 'No agents online',
     text: 'An agent connects with an authtoken. Add a site, or run an agent with an authtoken:',

@@ -89,10 +89,6 @@ export const auditLogSection: Section<AuditEvent> = {
     { head: 'From', cell: ({ from_address }) => from_address ?? '–' },
     { head: 'When', cell: ({ created_at }) => <Ago moment={created_at} /> },
   ],
-  searchTexts: (event) => [
-    ...[event.id, event.type, titleOf(event), event.object_id, event.by, event.by_description, event.from_address],
-    ...[event.before, event.after].map((values) => values && JSON.stringify(values)),
-  ],
   filters: [
     {
       name: 'type',

@@ -60,16 +60,9 @@ export const certificatesSection = resource<TlsCertificate>(RESOURCES.tlsCertifi
       head: 'Names',
       cell: (each) => <Named name={nameOfCertificate(each)} below={namesOf(each).slice(1, 4).join(', ')} />,
     },
-    { head: 'Valid until', cell: (each) => <ValidUntil of={each} /> },
+    { head: 'Valid until', sort: 'not_after', cell: (each) => <ValidUntil of={each} /> },
     { head: 'Source', cell: source },
     { head: 'Issued by', cell: ({ issuer_common_name }) => issuer_common_name || '–' },
-  ],
-  searchTexts: (each) => [
-    each.id,
-    ...namesOf(each),
-    nameOfCertificate(each),
-    each.issuer_common_name,
-    each.description,
   ],
   empty: {
     title: 'No certificates yet',

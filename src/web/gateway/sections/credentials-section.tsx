@@ -125,8 +125,7 @@ export const authtokensSection = resource<Credential>(RESOURCES.credentials, {
   name: 'authtokens',
   title: 'Authtokens',
   nameOf,
-  columns: [NAME, { head: 'May bind', cell: rulesOf }, OWNER, CREATED],
-  searchTexts: ({ id, description, owner_id, acl }) => [id, description, owner_id, ...(acl ?? [])],
+  columns: [{ ...NAME, sort: 'description' }, { head: 'May bind', cell: rulesOf }, OWNER, CREATED],
   empty: { title: 'No authtokens yet', text: 'An agent signs in with an authtoken. Give each device one of its own.' },
   create: {
     label: 'Create authtoken',

@@ -1,23 +1,17 @@
 import type { JSX } from 'preact';
 import type { Device } from '../../../management/resources/device.ts';
 import type { EnrolmentKey } from '../../../management/resources/enrolment.ts';
-import { AddressView, unicodeForm } from '../../ui/address.tsx';
+import { AddressView } from '../../ui/address.tsx';
 import { Badge, type Tone } from '../../ui/notice.tsx';
 import { linkTo } from '../../ui/router.ts';
 import { present } from '../../ui/time-span.ts';
 import { confirmed } from '../action-dialogs.tsx';
 import { Ago, dateOf, For, linesOfPairs, Named, optional, Pairs } from '../cells.tsx';
+import { LABEL_FILTER, SITE_FILTER, stateChoice, VERSION_FILTER } from '../filters.ts';
 import { type FormField, type FormValues, pairsOf, type ShownOnce } from '../form.tsx';
 import { ItemLink } from '../item-link.tsx';
 import { LastDayLine } from '../last-day.tsx';
-import {
-  ANNOTATIONS,
-  DESCRIPTION_FIELD,
-  memberColumns,
-  memberFacts,
-  memberTexts,
-  resource,
-} from '../resource-section.tsx';
+import { ANNOTATIONS, DESCRIPTION_FIELD, memberColumns, memberFacts, resource } from '../resource-section.tsx';
 import { RESOURCES } from '../resources.ts';
 import { api } from '../session.ts';
 import { TunnelTable } from './agents-section.tsx';
@@ -107,12 +101,20 @@ export const invitesSection = resource<EnrolmentKey>(RESOURCES.enrolmentKeys, {
   title: 'Invites',
   nameOf: keyName,
   columns: [
-    { head: 'Site', cell: (key) => <Named name={keyName(key)} below={key.description} unicode={key.site} /> },
-    { head: 'State', cell: keyBadge },
-    { head: 'Number of devices', cell: ({ uses, max_uses }) => usedBy(uses, max_uses) },
-    { head: 'Expires', cell: expiry },
+    {
+      head: 'Site',
+      sort: 'site',
+      cell: (key) => <Named name={keyName(key)} below={key.description} unicode={key.site} />,
+    },
+    { head: 'State', sort: 'state', cell: keyBadge },
+    { head: 'Number of devices', sort: 'uses', cell: ({ uses, max_uses }) => usedBy(uses, max_uses) },
+    { head: 'Expires', sort: 'expires_at', cell: expiry },
   ],
-  searchTexts: (key) => [key.id, keyName(key), key.description, keyState(key).label],
+  filters: [
+    stateChoice({ valid: 'Valid', expired: 'Expired', used_up: 'Used up', revoked: 'Revoked' }),
+    SITE_FILTER,
+    LABEL_FILTER,
+  ],
   empty: {
     title: 'No invites yet',
     text: 'With the code of an invite, devices join a site. One code serves many devices.',
@@ -193,35 +195,18 @@ export const devicesSection = resource<Device>(RESOURCES.devices, {
   changesWith: ({ credential }) => [credential?.id],
   nameOf: ({ name }) => name,
   columns: [
-    { head: 'Device', cell: ({ name, site }) => <Named name={name} below={`*.${site}`} unicode={site} /> },
-    { head: 'State', cell: (device) => <State device={device} /> },
-    { head: 'Since', cell: (device) => <Since device={device} /> },
+    {
+      head: 'Device',
+      sort: 'name',
+      cell: ({ name, site }) => <Named name={name} below={`*.${site}`} unicode={site} />,
+    },
+    { head: 'State', sort: 'state', cell: (device) => <State device={device} /> },
+    { head: 'Since', sort: 'last_seen_at', cell: (device) => <Since device={device} /> },
     ...memberColumns<Device>(RESOURCES.devices, ['agent_version']),
     { head: 'Tunnels', cell: ({ tunnels }) => tunnels.length },
     { head: 'Last 24 h', cell: ({ id }) => <LastDayLine id={id} /> },
   ],
-  isSearchedByApi: true,
-  filters: [
-    {
-      name: 'state',
-      label: 'State',
-      options: Object.entries(DEVICE_STATES).map(([value, label]) => ({ value, label })),
-    },
-    { name: 'site', label: 'Site' },
-    { name: 'label', label: 'Label (name=value)' },
-    { name: 'version', label: 'Version of the agent' },
-  ],
-  searchTexts: (device) => [
-    device.id,
-    device.name,
-    device.site,
-    unicodeForm(device.site),
-    device.domain,
-    ...memberTexts(device, RESOURCES.devices),
-    DEVICE_STATES[stateOf(device)],
-    device.description,
-    linesOfPairs(device.labels),
-  ],
+  filters: [stateChoice(DEVICE_STATES), SITE_FILTER, LABEL_FILTER, VERSION_FILTER],
   empty: { title: 'No devices yet', text: 'Add a site: it ends with a code with which devices join.' },
   facts: (device) => [
     { label: 'State', value: <State device={device} /> },

@@ -6,6 +6,7 @@ import { Badge, type Tone } from '../../ui/notice.tsx';
 import { confirmed } from '../action-dialogs.tsx';
 import { Ago, dateOf, Named, optional } from '../cells.tsx';
 import { DnsRecords } from '../dns-records.tsx';
+import { stateChoice } from '../filters.ts';
 import { filled } from '../form.tsx';
 import { ItemLink } from '../item-link.tsx';
 import { loadOptions } from '../paged-list.ts';
@@ -15,7 +16,7 @@ import type { Action } from '../section.ts';
 import { api } from '../session.ts';
 import { certificatesSection } from './certificates-section.tsx';
 
-/** The state of a certificate that cannot be issued or renewed; a search for it finds them. */
+/** The state of a certificate that cannot be issued or renewed. */
 export const NEEDS_ATTENTION = 'Needs attention';
 
 /** What new domains get. */
@@ -26,18 +27,22 @@ export const domainsSection = resource<ReservedDomain>(RESOURCES.reservedDomains
   title: 'Domains',
   nameOf: ({ domain }) => domain,
   columns: [
-    { head: 'Domain', cell: ({ domain }) => <Named name={domain} unicode={domain} /> },
-    { head: 'Certificate', cell: (domain) => <Certificate domain={domain} /> },
-    { head: 'Description', cell: ({ description }) => description || '–' },
+    { head: 'Domain', sort: 'domain', cell: ({ domain }) => <Named name={domain} unicode={domain} /> },
+    { head: 'Certificate', sort: 'state', cell: (domain) => <Certificate domain={domain} /> },
+    { head: 'Description', sort: 'description', cell: ({ description }) => description || '–' },
     { head: 'Reserved', cell: ({ created_at }) => <Ago moment={created_at} /> },
   ],
-  searchTexts: (domain) => [
-    domain.domain,
-    unicodeForm(domain.domain),
-    domain.description,
-    domain.metadata,
-    domain.id,
-    certificateOf(domain).label,
+  filters: [
+    {
+      ...stateChoice({
+        failing: NEEDS_ATTENTION,
+        provisioning: 'Being issued',
+        ready: 'Automatic',
+        uploaded: 'Uploaded',
+        none: 'The gateway’s own',
+      }),
+      label: 'Certificate',
+    },
   ],
   empty: {
     title: 'No reserved domains yet',

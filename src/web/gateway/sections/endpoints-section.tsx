@@ -4,7 +4,7 @@ import type { AccessChoices, AccessText } from '../../../gateway/api/dashboard/a
 import type { Endpoint } from '../../../management/resources/endpoint.ts';
 import type { Person } from '../../../management/resources/person.ts';
 import { AccessForm, accessText, isInternal, type NamesFieldProps, takesLinks } from '../../ui/access-form.tsx';
-import { AddressView, UnicodeForm, unicodeForm } from '../../ui/address.tsx';
+import { AddressView, UnicodeForm } from '../../ui/address.tsx';
 import { Button } from '../../ui/button.tsx';
 import { Dialog } from '../../ui/dialog.tsx';
 import { setter, TextArea } from '../../ui/field.tsx';
@@ -14,6 +14,7 @@ import { useSubmission } from '../../ui/submission.ts';
 import { edited } from '../action-dialogs.tsx';
 import { For, optional } from '../cells.tsx';
 import { FIGURES, TrafficFigure, TrafficFigures } from '../endpoint-traffic.tsx';
+import { LABEL_FILTER, SITE_FILTER } from '../filters.ts';
 import { type FormField, FormFieldInput, type FormValues, type Option } from '../form.tsx';
 import { ItemLink } from '../item-link.tsx';
 import { LastDayLine } from '../last-day.tsx';
@@ -79,6 +80,7 @@ export const endpointsSection = resource<Endpoint>(RESOURCES.endpoints, {
   columns: [
     {
       head: 'URL',
+      sort: 'url',
       cell: (endpoint) => (
         <>
           <span class="url">{endpointUrl(endpoint)}</span>
@@ -86,10 +88,15 @@ export const endpointsSection = resource<Endpoint>(RESOURCES.endpoints, {
         </>
       ),
     },
-    { head: 'Device', cell: (endpoint) => endpoint.device?.name ?? (isCloud(endpoint) ? 'Cloud' : '–') },
+    {
+      head: 'Device',
+      sort: 'device',
+      cell: (endpoint) => endpoint.device?.name ?? (isCloud(endpoint) ? 'Cloud' : '–'),
+    },
     { head: 'Who may come in', cell: ({ access, url }) => (access ? accessText(access, url) : '–') },
     {
       head: 'Online for',
+      sort: 'created_at',
       cell: (endpoint) => (
         <>
           <For moment={endpoint.created_at} />
@@ -104,7 +111,6 @@ export const endpointsSection = resource<Endpoint>(RESOURCES.endpoints, {
         isCounted(endpoint) ? <TrafficFigure endpoint={endpoint.id} figure={figure} /> : '–',
     })),
   ],
-  isSearchedByApi: true,
   filters: [
     {
       name: 'protocol',
@@ -120,10 +126,8 @@ export const endpointsSection = resource<Endpoint>(RESOURCES.endpoints, {
         { value: 'cloud', label: 'The gateway itself' },
       ],
     },
-  ],
-  searchTexts: ({ id, url, hostport, proto, principal, device, name, description, metadata }) => [
-    ...[id, url, hostport, unicodeForm(url ?? ''), proto, principal?.id],
-    ...[device?.name, device?.id, name, description, metadata],
+    SITE_FILTER,
+    LABEL_FILTER,
   ],
   empty: {
     title: 'No endpoints online',

@@ -228,13 +228,12 @@ export const conditionHistorySection: Section<ConditionRecord> = {
   tables: ['condition_history', 'event_deliveries', 'refused_events', 'message_rules'],
   nameOf: (each) => [each.title, subjectOf(each)].filter((text) => text !== '').join(': '),
   columns: [
-    { head: 'What', cell: (each) => <Named name={each.title} below={subjectOf(each)} /> },
+    { head: 'What', sort: 'condition', cell: (each) => <Named name={each.title} below={subjectOf(each)} /> },
     { head: 'State', cell: state },
-    { head: 'Began', cell: ({ began_at }) => <Ago moment={began_at} /> },
+    { head: 'Began', sort: 'began_at', cell: ({ began_at }) => <Ago moment={began_at} /> },
     { head: 'Lasted', cell: ({ duration_seconds }) => span(duration_seconds * 1000) },
     { head: 'Messages', cell: ({ told }) => String(told.length) },
   ],
-  searchTexts: (each) => [each.id, each.condition, each.title, each.subject, each.name, each.site, each.message],
   filters: [
     {
       name: 'open',

@@ -51,13 +51,12 @@ export const peopleSection = resource<Person>(RESOURCES.people, {
   tables: ['people', 'passkeys'],
   nameOf: ({ email }) => email,
   columns: [
-    { head: 'Person', cell: ({ email, name }) => <Named name={email} below={name} /> },
+    { head: 'Person', sort: 'email', cell: ({ email, name }) => <Named name={email} below={name} /> },
     { head: 'Groups', cell: ({ groups }) => groups.join(', ') || '–' },
     { head: 'Dashboard', cell: ({ dashboard }) => (dashboard ? 'Yes' : '–') },
     { head: 'Signs in with', cell: way },
     CREATED,
   ],
-  searchTexts: (person) => [person.id, person.email, person.name, ...person.groups, wayText(person)],
   empty: {
     title: 'No people yet',
     text: 'People sign in at tunnels whose policies have the action gateway-sign-in, and here if they may. Add a person, then send them a link.',
@@ -149,13 +148,9 @@ export const signInsSection = resource<ApplicationUser>(RESOURCES.applicationUse
   title: 'Sign-ins',
   nameOf,
   columns: [
-    { head: 'Person', cell: (user) => <Named name={nameOf(user)} below={user.email && user.name} /> },
+    { head: 'Person', sort: 'email', cell: (user) => <Named name={nameOf(user)} below={user.email && user.name} /> },
     { head: 'Identity provider', cell: ({ identity_provider }) => identity_provider.name },
-    { head: 'Last sign-in', cell: ({ last_login }) => <Ago moment={last_login} /> },
-  ],
-  searchTexts: ({ id, email, name, provider_user_id, identity_provider }) => [
-    ...[id, email, name, provider_user_id],
-    ...[identity_provider.name, identity_provider.url],
+    { head: 'Last sign-in', sort: 'last_login', cell: ({ last_login }) => <Ago moment={last_login} /> },
   ],
   empty: {
     title: 'Nobody has signed in',

@@ -2,6 +2,7 @@ import type { ShareLink } from '../../../management/resources/share-link.ts';
 import { Badge } from '../../ui/notice.tsx';
 import { present } from '../../ui/time-span.ts';
 import { Ago, dateOf, Named, optional } from '../cells.tsx';
+import { stateChoice } from '../filters.ts';
 import type { FormField, FormValues, ItemForm } from '../form.tsx';
 import { CREATED, DESCRIPTION_FIELD, newAnnotations, resource } from '../resource-section.tsx';
 import { RESOURCES } from '../resources.ts';
@@ -58,13 +59,17 @@ export const shareLinksSection = resource<ShareLink>(RESOURCES.shareLinks, {
   title: 'Share links',
   nameOf: ({ description, url }) => description || url,
   columns: [
-    { head: 'Opens', cell: ({ url, description }) => <Named name={url} below={description} unicode={url} /> },
+    {
+      head: 'Opens',
+      sort: 'url',
+      cell: ({ url, description }) => <Named name={url} below={description} unicode={url} />,
+    },
     { head: 'State', cell: state },
-    { head: 'Opened', cell: opened },
-    { head: 'Expires', cell: ({ expires_at }) => dateOf(expires_at) },
+    { head: 'Opened', sort: 'uses', cell: opened },
+    { head: 'Expires', sort: 'expires_at', cell: ({ expires_at }) => dateOf(expires_at) },
     CREATED,
   ],
-  searchTexts: ({ id, url, description, created_by }) => [id, url, description, created_by],
+  filters: [stateChoice({ valid: 'Valid', expired: 'Expired', used_up: 'Opened by all' })],
   empty: {
     title: 'No share links',
     text: 'A share link lets browsers in at an endpoint for a while. Make one on the page of an endpoint, or run:',
