@@ -16,7 +16,7 @@ import {
 } from '../../management/resources/share-link.ts';
 import type { GatewayTime } from './gateway-time.ts';
 import { readInstallation } from './installation.ts';
-import { certificatesIn, type TimePlace } from './time-proof.ts';
+import { certificatesIn, type TimePlace } from './pinned-time.ts';
 
 /** The gateway refused the device. */
 export class EnrolmentRefused extends OperatorError {

@@ -6,7 +6,7 @@ import { hasErrno, messageOf } from '../../lib/errors.ts';
 import { writeDurably } from '../../lib/files/durable-write.ts';
 import type { Log } from '../../lib/log/log.ts';
 import type { ProvedTime, TrustedTime } from '../../lib/network/trusted-time.ts';
-import type { TimePlace } from './time-proof.ts';
+import type { TimePlace } from './pinned-time.ts';
 
 /** Several connections at once need one proof. */
 const REUSED_MS = 10_000;
@@ -97,7 +97,7 @@ export class GatewayTime {
     try {
       const place = await find();
       // Loaded on demand: most clocks are right.
-      const { askForTime } = await import('./time-proof.ts');
+      const { askForTime } = await import('./pinned-time.ts');
       const proved = await askForTime(place);
       await this.#take(proved, place.origin);
       return proved;

@@ -7,7 +7,7 @@ import { json } from 'node:stream/consumers';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { connectToGateway } from '../../../src/agent/connectors/gateway-socket.ts';
 import { GatewayTime } from '../../../src/agent/join/gateway-time.ts';
-import { openProof, type TimePlace } from '../../../src/agent/join/time-proof.ts';
+import { openProof, type TimePlace } from '../../../src/agent/join/pinned-time.ts';
 import { type LocalCa, openLocalCa } from '../../../src/gateway/certificates/local-ca/local-ca.ts';
 import { TimeProofs } from '../../../src/gateway/certificates/time-proofs.ts';
 import { NO_PROXIES } from '../../../src/lib/network/proxy-rules.ts';
