@@ -43,6 +43,7 @@ const nothing = {
   isRefused: () => false,
   cloudEndpoints: { settled: async () => {}, isLeased: () => false },
   dnsServers: null,
+  times: { prove: async () => Promise.reject(new Error('no CA')) },
   place: {
     origin: 'http://127.0.0.1',
     isProxied: false,

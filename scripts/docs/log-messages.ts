@@ -29,7 +29,7 @@ export function logCalls(folder: string): LogCall[] {
 
 function callsIn(file: string): LogCall[] {
   const source = readFileSync(file, 'utf8');
-  if (!/\blog\.(?:fatal|error|warn|info|debug|trace)\(/.test(source)) return [];
+  if (!/\blog\??\.(?:fatal|error|warn|info|debug|trace)\(/.test(source)) return [];
   const nodes = nodesIn(parseAst(source, { lang: 'ts' }));
   const objects = namedObjects(nodes);
   return nodes.flatMap((node) => {

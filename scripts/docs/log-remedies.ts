@@ -119,6 +119,12 @@ export const REMEDIES: Readonly<Record<string, string>> = {
     'make the disk writable, then restart; until then, a damaged copy would stop the start',
   'damaged file set aside':
     'check the disk; after an edit by hand, see [Files on disk](files-on-disk.md#edit-tunnelsjson-by-hand)',
+  'clock wrong; using the time of the gateway': 'set the clock, or let NTP do so; the agent is online all the same',
+  'clock right again; using it': 'nothing',
+  'time of the gateway not proved':
+    'follow `reason`; a gateway that is older than this agent proves no time: update it, or set the clock of the device',
+  'proved time not saved': 'check the disk',
+  'proved time unreadable': 'check the disk; the file is written again',
   'data folder is read-only or full: tunnels cannot be created or deleted': 'free space, or check the disk',
   'disk is read-only or full: copy of the shared database kept in memory': 'follow `reason`, then restart',
   'disk is read-only or full: existing accounts keep working, changes are rejected': 'follow `reason`, then restart',

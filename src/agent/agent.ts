@@ -27,6 +27,7 @@ import type { AgentCommand } from './connectors/gateway-link.ts';
 import type { AgentContext } from './context/agent-context.ts';
 import { createConnector } from './gateway-uplink.ts';
 import { DeviceHistory } from './history/device-history.ts';
+import { GatewayTime, timeFileIn } from './join/gateway-time.ts';
 import { OwnEndpoint } from './own-endpoint.ts';
 import { openPageSessions } from './page-sessions.ts';
 import { ShareLinks } from './share-links.ts';
@@ -143,10 +144,12 @@ async function launch(context: AgentContext, extras: AgentExtras): Promise<Omit<
 
   // The connector. It opens the link to the gateway, and starts an embedded one, when it starts itself: at the end.
   const guard = new UpstreamGuard(settings.allowUpstreams);
+  const time = new GatewayTime({ file: timeFileIn(dataDir), log });
   /** For `/status`: addresses of the agent and its gateway, added as they start. */
   const addresses: Record<string, string> = {};
   const uplink = createConnector(context, {
     guard,
+    time,
     addresses,
     onCommand: extras.onCommand,
     onRefusedAnswer: (forwardsTo, reason) => dialer.answerRefused(forwardsTo, reason),
@@ -224,7 +227,7 @@ async function launch(context: AgentContext, extras: AgentExtras): Promise<Omit<
   monitor.start();
   onStop(() => monitor.stop());
   const history = new DeviceHistory(context, {
-    ...{ file: join(dataDir, 'history.jsonl'), dataDir, isOnline: () => connector.isOnline },
+    ...{ file: join(dataDir, 'history.jsonl'), dataDir, isOnline: () => connector.isOnline, time: () => time.now() },
     reportAway: async (times) => {
       if (await connector.reportAway(times)) return true;
       const access = uplink.apiAccess();
@@ -243,10 +246,11 @@ async function launch(context: AgentContext, extras: AgentExtras): Promise<Omit<
   onStop(() => history.stop());
 
   // The API, before the connector: it says how the start goes on. On this device, and behind the agent's own endpoint.
-  const sessions = await openPageSessions(dataDir, token, log);
+  const sessions = await openPageSessions(dataDir, token, log, () => time.now());
   const session = () => connector.status;
   const health = {
     ...{ tunnels, monitor, upstreams: abandoned, remoteApi: own, session, version: VERSION },
+    time: () => time.report(),
     uptime: () => (performance.now() - began) / 1000,
     addresses: () => ({ ...addresses, agent: own?.url ?? null }),
   };

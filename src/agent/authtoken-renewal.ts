@@ -6,7 +6,7 @@ import type { GatewaySettings } from '../settings/agent-settings.ts';
 import { RENEWED_AUTHTOKEN, renewedText } from '../settings/renewed-authtoken.ts';
 import { type GatewayLink, SessionRefused } from './connectors/gateway-link.ts';
 import type { AgentContext } from './context/agent-context.ts';
-import type { EnrolmentRefused } from './join/gateway-calls.ts';
+import type { EnrolmentRefused, Reaching } from './join/gateway-calls.ts';
 
 /** Somebody has rotated the authtoken, or removed the device. */
 const UNKNOWN_AUTHTOKEN = 'ERR_NGROK_107';
@@ -31,7 +31,8 @@ export class AuthtokenRenewal {
     private readonly gateway: Pick<
       Extract<GatewaySettings, { kind: 'remote' }>,
       'authtoken' | 'configured' | 'serverAddr' | 'proxies' | 'enrolment'
-    >,
+    > &
+      Pick<Reaching, 'time'>,
   ) {}
 
   authtoken(): string {
@@ -62,7 +63,7 @@ export class AuthtokenRenewal {
     this.#refusal = null;
     try {
       const { fetchAuthtoken } = await import('./join/gateway-calls.ts');
-      const fetched = await fetchAuthtoken(enrolment, gateway.proxies);
+      const fetched = await fetchAuthtoken(enrolment, gateway);
       // The settings name another gateway by now, or an authtoken that is not the device's own.
       const isOther = fetched?.sessionAddress === gateway.serverAddr && fetched?.authtoken !== this.authtoken();
       if (!fetched || !isOther) return this.#postpone();

@@ -212,6 +212,7 @@ function settingsOf(options: AgentOptions): Settings {
       enrolment: join(dataDir, ENROLMENT_FILE),
       serverAddr,
       authorities: ca === undefined ? null : ca === 'host' ? { host: systemCas(null) } : { pem: ca },
+      timeCa: ca === 'host' ? null : (ca ?? null),
       proxies: {
         https: parsed('proxies.https', 'HTTPS_PROXY', proxies.https),
         http: parsed('proxies.http', 'HTTP_PROXY', proxies.http),

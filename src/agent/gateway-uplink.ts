@@ -13,13 +13,15 @@ import type { GatewayLinkOptions } from './connectors/gateway-link.ts';
 import { CLOUD_ADDRESS, parseGatewayAddress } from './connectors/gateway-socket.ts';
 import type { AgentContext } from './context/agent-context.ts';
 import type { ApiAccess } from './join/gateway-calls.ts';
-import { openLink } from './open-link.ts';
+import type { GatewayTime } from './join/gateway-time.ts';
+import { openLink, sessionTime } from './open-link.ts';
 import type { WatchAtUrl } from './tunnels/request-watches.ts';
 import type { Traffic } from './upstreams/traffic-counters.ts';
 import type { OwnPorts, UpstreamGuard } from './upstreams/upstream-guard.ts';
 
 /** What sessions need to know of their gateway, embedded or not. */
-interface GatewayUplink extends Pick<GatewayLinkOptions, 'authtoken' | 'serverAddr' | 'authorities' | 'proxies'> {
+interface GatewayUplink
+  extends Pick<GatewayLinkOptions, 'authtoken' | 'serverAddr' | 'authorities' | 'proxies' | 'time'> {
   /** For `/status`. */
   addresses: Record<string, string>;
   setLogLevel(level: LogLevel): void;
@@ -58,12 +60,13 @@ export function createConnector(
   own: EdgeReports &
     Pick<GatewayLinkOptions, 'onCommand'> & {
       guard: UpstreamGuard;
+      time: GatewayTime;
       /** For `/status`: those of the gateway are added when it has started. */
       addresses: Record<string, string>;
     },
 ) {
   const { settings, log, clock, onStop } = context;
-  const { guard, addresses, onRefusedAnswer, onUploadLost, onCommand } = own;
+  const { guard, time, addresses, onRefusedAnswer, onUploadLost, onCommand } = own;
   const { gateway, dataDir } = settings;
   let uplink: Promise<GatewayUplink> | null = null;
   let opened: GatewayUplink | null = null;
@@ -71,7 +74,7 @@ export function createConnector(
   // `started` rejects with the reason when it cannot be opened.
   onStop(async () => (await uplink?.catch(() => null))?.stop());
   const open = async () => {
-    uplink = openUplink(gateway, { dataDir, log, onRefusedAnswer, onUploadLost });
+    uplink = openUplink(gateway, time, { dataDir, log, onRefusedAnswer, onUploadLost });
     opened = await uplink;
     const { addresses: gatewayAddresses, ownPorts, ...target } = opened;
     Object.assign(addresses, gatewayAddresses);
@@ -80,7 +83,7 @@ export function createConnector(
     const options = { ...target, onDialFailed, onCommand, version: VERSION, log, clock };
     authtoken = opened.authtoken;
     if (gateway.kind === 'embedded') return openLink(settings.connector, options);
-    const renewal = new AuthtokenRenewal(context, gateway);
+    const renewal = new AuthtokenRenewal(context, { ...gateway, time });
     authtoken = () => renewal.authtoken();
     return renewal.over(await openLink(settings.connector, { ...options, authtoken }));
   };
@@ -88,7 +91,8 @@ export function createConnector(
     if (opened === null) return null;
     const { authorities, proxies, serverAddr, addresses: known } = opened;
     const enrolment = gateway.kind === 'remote' ? gateway.enrolment : null;
-    return { authtoken, serverAddr, authorities, proxies, enrolment, apiUrl: known.gateway_api ?? null };
+    const apiUrl = known.gateway_api ?? null;
+    return { authtoken, serverAddr, authorities, proxies, time, enrolment, apiUrl };
   };
   const watchAtUrl: WatchAtUrl = (url, watcher) => opened?.watchRequests(url, watcher) ?? null;
   const connector: GatewayConnector = new GatewayConnector(context, gatewayName(gateway), open);
@@ -115,7 +119,7 @@ function gatewayName(gateway: GatewaySettings): string {
  *
  * @throws {OperatorError} when it cannot start
  */
-async function openUplink(gateway: GatewaySettings, embedding: Embedding): Promise<GatewayUplink> {
+async function openUplink(gateway: GatewaySettings, time: GatewayTime, embedding: Embedding): Promise<GatewayUplink> {
   if (gateway.kind === 'embedded') return openEmbeddedGateway(gateway, embedding);
   const { authtoken, serverAddr, authorities, proxies } = gateway;
   return {
@@ -123,6 +127,7 @@ async function openUplink(gateway: GatewaySettings, embedding: Embedding): Promi
     serverAddr,
     authorities,
     proxies,
+    time: sessionTime(gateway, time),
     addresses: {},
     setLogLevel: () => {},
     ownPorts: new Map(),
@@ -178,6 +183,7 @@ async function openEmbeddedGateway(
     serverAddr: gateway.sessionAddress,
     authorities: { pem: gateway.sessionCa },
     proxies: NO_PROXIES,
+    time: null,
     addresses: {
       gateway_https: `${host}:${gateway.httpsPort}`,
       gateway_http: `${host}:${gateway.httpPort}`,

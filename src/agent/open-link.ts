@@ -1,10 +1,15 @@
 import { createRequire } from 'node:module';
 import { ApiError, messageOf, OperatorError } from '../lib/errors.ts';
+import type { TrustedTime } from '../lib/network/trusted-time.ts';
 import { withDeadline } from '../lib/time/deadline.ts';
-import { type ConnectorKind, isCloudAddress } from '../settings/agent-settings.ts';
+import { type ConnectorKind, type GatewaySettings, isCloudAddress } from '../settings/agent-settings.ts';
 import type { TrafficPolicyDocument } from '../traffic-policy/document.ts';
 import { type EndpointUpstream, optionsOf, TUNNEL_PROTOCOLS } from './connectors/connector.ts';
 import type { GatewayLink, GatewayLinkOptions, GatewaySession } from './connectors/gateway-link.ts';
+
+import type { GatewayRoute } from './connectors/gateway-route.ts';
+import { connectToGateway } from './connectors/gateway-socket.ts';
+import { GatewayTime, timeFileIn } from './join/gateway-time.ts';
 
 export { type GatewayLink, type GatewaySession, SessionRefused } from './connectors/gateway-link.ts';
 
@@ -27,6 +32,32 @@ export async function openLink(kind: ConnectorKind, options: GatewayLinkOptions)
   }
   const { openSdkLink } = await import('./connectors/sdk/sdk-link.ts');
   return openSdkLink(options);
+}
+
+/** The time of an agent's gateway, for a program that leaves the agent's files as they are. */
+export function gatewayTimeOf(dataDir: string): GatewayTime {
+  return new GatewayTime({ file: timeFileIn(dataDir), isReadOnly: true, log: null });
+}
+
+/**
+ * Who proves the time to sessions with a gateway when this machine's clock is wrong; null: nobody, because no CA is pinned that
+ * could.
+ */
+export function sessionTime(
+  gateway: Extract<GatewaySettings, { kind: 'remote' }>,
+  time: GatewayTime,
+): TrustedTime | null {
+  const { serverAddr, timeCa: pinned } = gateway;
+  if (isCloudAddress(serverAddr) || pinned === null) return null;
+  return time.at(async () => {
+    const { timePlace } = await import('./join/gateway-calls.ts');
+    return timePlace({ ...gateway, pinned });
+  });
+}
+
+/** Connects to a gateway, whose certificate is judged at the time that it proves if need be. @throws when it is not trusted */
+export async function reachInTime(route: GatewayRoute, time: TrustedTime, signal: AbortSignal): Promise<void> {
+  (await connectToGateway({ ...route, time }, signal)).destroy();
 }
 
 async function openNativeLink(options: GatewayLinkOptions): Promise<GatewayLink> {

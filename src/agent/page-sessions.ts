@@ -18,7 +18,12 @@ const Content = z.object({
 });
 
 /** The sessions of browsers at the agent's page. They survive a restart, but not a new API token. */
-export async function openPageSessions(dataDir: string, token: () => string, log: Log): Promise<BrowserSessions> {
+export async function openPageSessions(
+  dataDir: string,
+  token: () => string,
+  log: Log,
+  now: () => number = Date.now,
+): Promise<BrowserSessions> {
   const file = join(dataDir, FILE);
   const kept = await readSessions(file, token(), log);
   let writing: Promise<void> = Promise.resolve();
@@ -37,7 +42,7 @@ export async function openPageSessions(dataDir: string, token: () => string, log
       throw new AgentError('ERR_AGENT_NOT_PERSISTED', `${problem} (${messageOf(error)})`, { cause: error });
     }
   };
-  return new BrowserSessions({ kept, save });
+  return new BrowserSessions({ kept, save, now });
 }
 
 /** Sessions are easily started again, so a damaged file is no reason not to start. */

@@ -106,6 +106,7 @@ function render(report: StatusReport, problems: readonly Problem[], { page, now,
     ['Remote API', own ? `${own.status} for ${since(own.since, now)}, ${own.url}` : 'none; AGENT_DOMAIN is not set'],
     ['Page', page ?? 'none'],
     ['Tunnels', countsOf(tunnels)],
+    ...(report.clock.source === 'gateway' ? [['Clock', clockText(report.clock)] satisfies [string, string]] : []),
     ['Version', `${report.version}, running for ${durationText(report.uptime_seconds)}`],
   ];
   const width = Math.max(...rows.map(([label]) => label.length));
@@ -119,6 +120,11 @@ function render(report: StatusReport, problems: readonly Problem[], { page, now,
       ...(remedy === null ? [] : [`  → ${remedy}`]),
     ]),
   ].join('\n');
+}
+
+function clockText({ system_ahead_seconds: ahead }: StatusReport['clock']): string {
+  const off = ahead === null ? '' : ` (${durationText(Math.abs(ahead))} ${ahead > 0 ? 'ahead' : 'behind'})`;
+  return `wrong on this machine${off}; the agent uses the time that its gateway proves`;
 }
 
 const since = (time: string, now: number): string => durationText((now - Date.parse(time)) / 1000);

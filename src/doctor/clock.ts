@@ -18,6 +18,8 @@ export interface ClockSources {
   now: () => number;
   /** Null: the gateway is the embedded one. */
   reach: Promise<Reach> | null;
+  /** Milliseconds by which the clock is ahead of what the gateway has proved by then; null: it was not asked. */
+  proved?: () => number | null;
   /** Origin of a server whose `Date` header gives the right time; null when unknown. */
   dateFrom: string | null;
   proxies: ProxyRules;
@@ -25,9 +27,12 @@ export interface ClockSources {
 }
 
 /** Compares the clock with a server's `Date` header, or else with the validity of the gateway's certificate. */
-export function clockCheck({ now, reach, dateFrom, proxies, patience }: ClockSources): Check {
+export function clockCheck({ now, reach, proved = () => null, dateFrom, proxies, patience }: ClockSources): Check {
   return check('clock', 'Clock', async () => {
     const shown = new Date(now()).toISOString();
+    await reach;
+    const ahead = proved();
+    if (ahead !== null) return judgeProved(ahead, shown);
     if (now() < NEVER_SET) return failed(`shows ${shown}: never set`, SET_IT);
     const [skew, found] = await Promise.all([
       dateFrom === null ? null : skewAgainst(dateFrom, now, proxies, ANSWER_MS * patience),
@@ -37,6 +42,11 @@ export function clockCheck({ now, reach, dateFrom, proxies, patience }: ClockSou
     if (!found) return skipped(`shows ${shown}; no reference to compare with`);
     return judgeValidity(found, now(), shown);
   });
+}
+
+function judgeProved(ahead: number, shown: string): Result {
+  const way = `${Math.round(Math.abs(ahead) / 1000)} s ${ahead > 0 ? 'ahead of' : 'behind'}`;
+  return failed(`shows ${shown}: ${way} the time that the gateway proves; the agent uses that time for itself`, SET_IT);
 }
 
 function judgeSkew(skew: number, source: string, shown: string): Result {

@@ -1,9 +1,10 @@
 import { readSavedTunnels } from '../agent/offline/saved-tunnels.ts';
-import { type GatewayLink, openLink } from '../agent/open-link.ts';
+import { type GatewayLink, gatewayTimeOf, openLink, reachInTime, sessionTime } from '../agent/open-link.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Log } from '../lib/log/log.ts';
 import { NO_PROXIES, type ProxyServer } from '../lib/network/proxy-rules.ts';
 import { probeTls } from '../lib/network/tls-probe.ts';
+import { isDateCode, type TrustedTime } from '../lib/network/trusted-time.ts';
 import { systemClock } from '../lib/time/clock.ts';
 import { CLOUD_API } from '../management/transport.ts';
 import { VERSION } from '../packaged.ts';
@@ -68,14 +69,16 @@ async function checksFor(
   const isEmbedded = gateway.kind === 'embedded';
   const isCloud = !isEmbedded && gateway.serverAddr === null;
   // Before any promise that may reject: while the connector is loaded, nobody would handle that.
-  const link = isEmbedded ? null : await linkTo(settings.connector, gateway, log);
+  const clock = gatewayTimeOf(dataDir);
+  const time = isEmbedded ? null : sessionTime(gateway, clock);
+  const link = isEmbedded ? null : await linkTo(settings.connector, { ...gateway, time }, log);
   const file = readSavedTunnels(dataDir);
   const tunnels = file.then((found) => {
     if (found.main.state === 'unusable') throw new NotKnown('cannot read the saved tunnels');
     return found.tunnels;
   });
   const agent = findRunningAgent(settings, patience);
-  const reach = isEmbedded || !link ? null : reachBy(link, REACH_MS * patience);
+  const reach = isEmbedded || !link ? null : reachBy(link, time, REACH_MS * patience);
   const own: Name[] = api.domain === null ? [] : [{ domain: api.domain, protocol: 'http', isOwn: true }];
   const names = tunnels.then((list) => [...own, ...list]);
   return [
@@ -88,6 +91,7 @@ async function checksFor(
     clockCheck({
       now,
       reach,
+      proved: () => clock.report().aheadMs,
       dateFrom: surroundings.dateFrom ?? (isCloud ? CLOUD_API : null),
       proxies: isEmbedded ? NO_PROXIES : gateway.proxies,
       patience,
@@ -113,13 +117,14 @@ async function checksFor(
 
 function linkTo(
   connector: ConnectorKind,
-  gateway: Extract<GatewaySettings, { kind: 'remote' }>,
+  gateway: Extract<GatewaySettings, { kind: 'remote' }> & { time: TrustedTime | null },
   log: Log,
 ): Promise<GatewayLink> {
   return openLink(connector, { ...gateway, version: VERSION, log, clock: systemClock });
 }
 
-async function reachBy({ address, dial, ca }: GatewayLink, ms: number): Promise<Reach> {
+async function reachBy(link: GatewayLink, time: TrustedTime | null, ms: number): Promise<Reach> {
+  const { address, dial, ca } = link;
   const signal = AbortSignal.timeout(ms);
   const late = `no answer within ${ms / 1000} s`;
   let isConnected = false;
@@ -127,7 +132,11 @@ async function reachBy({ address, dial, ca }: GatewayLink, ms: number): Promise<
     const socket = await dial(address, signal);
     isConnected = true;
     try {
-      return { presented: await probeTls(socket, address, { ca: Buffer.from(ca), signal }) };
+      const presented = await probeTls(socket, address, { ca: Buffer.from(ca), signal });
+      if (time === null || !isDateCode(presented.distrust)) return { presented };
+      // The SDK's link learns from its own probe that the clock is wrong.
+      const trial = link.probe(signal).then(() => reachInTime(link, time, signal));
+      return { presented, inTime: await trial.then(() => true as const, messageOf) };
     } finally {
       socket.destroy();
     }

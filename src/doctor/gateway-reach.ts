@@ -4,14 +4,14 @@ import { ProxyFailure } from '../lib/network/dial.ts';
 import { hostPort } from '../lib/network/ip-address.ts';
 import { displayProxy } from '../lib/network/proxy-rules.ts';
 import { distrustKind, PORTAL_ADVICE, SILENCE_ADVICE, type TlsAnswer } from '../lib/network/tls-probe.ts';
+import { isDateCode } from '../lib/network/trusted-time.ts';
 import { type Check, check, failed, ok, type Result, skipped } from './finding.ts';
 
-export type Reach = { presented: TlsAnswer } | { error: unknown };
+/** `inTime`: whether the certificate is trusted at the time that the gateway proves, or why not; left out: not asked. */
+export type Reach = { presented: TlsAnswer; inTime?: true | string } | { error: unknown };
 
 /** Something accepts connections, but does not answer. */
 export class Silence extends Error {}
-
-const CLOCK_OR_AGE = new Set(['CERT_NOT_YET_VALID', 'CERT_HAS_EXPIRED']);
 
 /** Checks that the gateway answers with a trusted certificate; null: the gateway is embedded. */
 export function gatewayCheck(
@@ -24,15 +24,15 @@ export function gatewayCheck(
     const found = await reach;
     const where =
       hostPort(link.address.host, link.address.port) + (link.proxy ? ` (through ${displayProxy(link.proxy)})` : '');
-    return 'error' in found ? unreachable(where, found.error) : judge(where, found.presented, isCloud);
+    return 'error' in found ? unreachable(where, found.error) : judge(where, found, isCloud);
   });
 }
 
 export function isTrusted(reach: Reach): boolean {
-  return 'presented' in reach && reach.presented.distrust === null;
+  return 'presented' in reach && (reach.presented.distrust === null || reach.inTime === true);
 }
 
-function judge(where: string, answer: TlsAnswer, isCloud: boolean): Result {
+function judge(where: string, { presented: answer, inTime }: Extract<Reach, { presented: unknown }>, isCloud: boolean) {
   const { certificate, distrust } = answer;
   const kind = distrustKind(answer);
   const misled = isCloud ? PORTAL_ADVICE : `${PORTAL_ADVICE}; otherwise `;
@@ -44,9 +44,11 @@ function judge(where: string, answer: TlsAnswer, isCloud: boolean): Result {
   const { subject, issuer } = certificate;
   const who = `${where} answers as ${subject}, signed by ${issuer}`;
   if (distrust === null) return ok(who);
-  if (CLOCK_OR_AGE.has(distrust)) {
+  if (inTime === true) return ok(`${who}, which is valid at the time that it proves`);
+  if (isDateCode(distrust)) {
+    const validity = `valid from ${day(certificate.validFrom)} to ${day(certificate.validTo)}`;
     return failed(
-      `${who}, valid from ${day(certificate.validFrom)} to ${day(certificate.validTo)}`,
+      inTime === undefined ? `${who}, ${validity}` : `${who}, ${validity}: ${inTime}`,
       'check the clock first; then renew the gateway’s certificate',
     );
   }

@@ -28,6 +28,7 @@ import { DomainCertificates } from './certificates/domain-certificates.ts';
 import { openLocalCa } from './certificates/local-ca/local-ca.ts';
 import { openSharedCa } from './certificates/local-ca/shared-ca.ts';
 import { startCertificateRenewal } from './certificates/start-certificate-renewal.ts';
+import { TimeProofs } from './certificates/time-proofs.ts';
 import { OnlineCloudEndpoints } from './cloud-endpoints/online-cloud-endpoints.ts';
 import { Cluster } from './cluster/cluster.ts';
 import { LossReports } from './cluster/loss-reports.ts';
@@ -421,6 +422,10 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     caPem: ca.caPem,
     publicNames: options.acme?.ownNames ?? 'none',
   };
+  const times = new TimeProofs({
+    ca,
+    certificates: () => [connect, apiHost(baseDomain)].flatMap((name) => domainCertificates.pairFor(name)?.cert ?? []),
+  });
   const apiUrl = options.apiUrl ?? urlOf({ protocol: 'https', host: apiHost(baseDomain), port: httpsPort });
   // It takes none older than itself.
   const signInCodes = new OneTimeCodes();
@@ -442,6 +447,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
           conditions,
           sightings,
           place,
+          times,
           cloudEndpoints,
           signInCodes,
           fleetUpdates,

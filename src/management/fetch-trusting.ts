@@ -6,6 +6,7 @@ import { hostPort } from '../lib/network/ip-address.ts';
 import { lookupName } from '../lib/network/loopback-names.ts';
 import { connectionFor } from '../lib/network/proxied-connection.ts';
 import { NO_PROXIES, type ProxyRules } from '../lib/network/proxy-rules.ts';
+import type { TrustedTime } from '../lib/network/trusted-time.ts';
 
 /** Options that Node's own fetch does not have. */
 export interface FetchOptions {
@@ -19,6 +20,8 @@ export interface FetchOptions {
     /** Opens the connection below TLS; left out: as usual. */
     connect?: () => Socket;
   };
+  /** Judges certificates whose dates do not fit this machine's clock; left out: nobody does. */
+  time?: TrustedTime;
   /** Accepts any certificate. Send no secret, and verify what the response says. */
   isUnverified?: boolean;
   /** The longest body that is read; a longer one fails. */
@@ -48,7 +51,7 @@ export function fetchTrusting({ maxBytes = MAX_BYTES, ...options }: FetchOptions
 export function requestTrusting(
   address: string,
   { method, headers, signal }: Pick<FetchRequest, 'method' | 'headers' | 'signal'>,
-  { ca, proxies = NO_PROXIES, address: place, isUnverified }: Omit<FetchOptions, 'maxBytes'>,
+  { ca, proxies = NO_PROXIES, address: place, isUnverified, time }: Omit<FetchOptions, 'maxBytes'>,
 ): ClientRequest {
   const url = new URL(address);
   const tls = { ...(ca !== undefined && { ca }), ...(isUnverified && { rejectUnauthorized: false }) };
@@ -57,7 +60,7 @@ export function requestTrusting(
   const connect = place?.connect;
   const createConnection = connect
     ? () => connectTls({ ...named, socket: connect() })
-    : connectionFor(at, proxies, named, signal);
+    : connectionFor(at, proxies, { ...named, ...(time && { time }) }, signal);
   const options = {
     method,
     headers: { ...headers, ...(place && { host: url.host }) },

@@ -18,6 +18,7 @@ import {
   LeaveRequest,
 } from './resources/enrolment.ts';
 import { idPattern } from './resources/resource.ts';
+import { TIME_PATH, TimeProof, TimeRequest } from './resources/time-proof.ts';
 
 export interface OpenApiOptions {
   baseUrl: string;
@@ -74,6 +75,24 @@ function enrolmentPaths(): Record<string, JsonObject> {
         tags: ['enrolments'],
         responses: {
           200: { description: 'Success.', content: { 'application/x-pem-file': { schema: { type: 'string' } } } },
+        },
+      },
+    },
+    [TIME_PATH]: {
+      post: {
+        operationId: 'enrolments.time',
+        summary: 'Prove the time to a device',
+        description:
+          'Needs no API key. For devices whose clocks are wrong: they verify the signature with the CA that they have pinned, and no dates. A gateway whose own clock is not set answers 503.',
+        security: [],
+        tags: ['enrolments'],
+        requestBody: requestBody(TimeRequest),
+        responses: {
+          200: {
+            description: 'Success.',
+            content: { 'application/json': { schema: jsonSchema(TimeProof, 'output') } },
+          },
+          ...errorRefs([400, 415, 500, 503]),
         },
       },
     },

@@ -37,6 +37,8 @@ export type GatewaySettings =
       serverAddr: string | null;
       /** Trusted CAs; null: the SDK's own. */
       authorities: TrustedCas | null;
+      /** PEM of the CA that signs the time when the clock is wrong; null: none does. */
+      timeCa: Uint8Array | string | null;
       proxies: ProxyRules;
     };
 
@@ -174,13 +176,16 @@ function gatewaySettings(values: Parsed, path: (value: string) => string, proble
     );
   }
   const configured = authtoken ?? (() => '');
+  const authorities = trustedCas(values, path, problems);
+  const own = readCertificateFile('AGENT_TIME_CA', values, path, problems);
   return {
     kind: 'remote',
     authtoken: () => presentAuthtoken(path(values.DATA_DIR), configured()),
     configured,
     enrolment: enrolmentFile(path(values.DATA_DIR), process.env),
     serverAddr,
-    authorities: trustedCas(values, path, problems),
+    authorities,
+    timeCa: own ?? (authorities && 'pem' in authorities ? authorities.pem : null),
     proxies: proxyRules(values),
   };
 }

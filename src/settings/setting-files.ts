@@ -24,7 +24,7 @@ export function readSecretFile(name: VariableName, file: string, problems: strin
 
 /** Reads the PEM file of a variable; returns null when the variable is not set or the file is unreadable. */
 export function readCertificateFile(
-  name: 'NGROK_CA_CERT' | 'GATEWAY_ACME_CA_CERT' | 'MANAGEMENT_API_CA_CERT',
+  name: 'NGROK_CA_CERT' | 'AGENT_TIME_CA' | 'GATEWAY_ACME_CA_CERT' | 'MANAGEMENT_API_CA_CERT',
   values: Parsed,
   path: (value: string) => string,
   problems: string[],

@@ -48,6 +48,11 @@ const CONNECTION = {
     'the path of a PEM file with one or more CA certificates, host, or trusted',
     { otherwise: '`trusted`', example: '/etc/device-agent/gateway-ca.pem' },
   ),
+  AGENT_TIME_CA: text(
+    'The gateway’s own CA, where `NGROK_CA_CERT` is `host`: it signs the time for a device whose clock is wrong, and then stands for the gateway’s certificate. `device-agent join` sets it; remove it when you change `NGROK_SERVER_ADDR`',
+    'the path of a PEM file with a CA certificate',
+    { otherwise: 'the CAs in `NGROK_CA_CERT`', example: '/etc/device-agent/gateway-ca.pem' },
+  ),
   AGENT_CONNECTOR: oneOf(
     'What carries the agent’s sessions. `sdk`: @ngrok/ngrok. `native`: code of this project, for gateways of your own only; chosen automatically there when the SDK has no binary for this platform',
     ['sdk', 'native'],

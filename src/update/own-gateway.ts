@@ -1,5 +1,6 @@
 import { join } from 'node:path';
 import { type ApiPlace, apiOf, EnrolmentRefused, postTo } from '../agent/join/gateway-calls.ts';
+import { GatewayTime } from '../agent/join/gateway-time.ts';
 import { readInstallation } from '../agent/join/join-site.ts';
 import { messageOf, OperatorError } from '../lib/errors.ts';
 import { systemClock } from '../lib/time/clock.ts';
@@ -39,7 +40,8 @@ export class OwnGateway {
       if (!isNamed) return null;
       throw new OperatorError('no gateway to update from: this device uses none of your own; choose another --from', 2);
     }
-    const place = await apiOf({ ...gateway, enrolment, apiUrl: null });
+    const time = new GatewayTime({ file: null, log: null });
+    const place = await apiOf({ ...gateway, time, enrolment, apiUrl: null });
     return place.isJoined || isNamed ? new OwnGateway(place) : null;
   }
 

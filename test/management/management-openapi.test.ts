@@ -25,7 +25,13 @@ describe('the OpenAPI document', () => {
       Object.values(path).map((one) => one.operationId),
     );
     expect(described.sort()).toEqual(
-      [...allOperations().map(({ id }) => id), 'enrolments.ca', 'enrolments.create', 'enrolments.leave'].sort(),
+      [
+        ...allOperations().map(({ id }) => id),
+        'enrolments.ca',
+        'enrolments.create',
+        'enrolments.leave',
+        'enrolments.time',
+      ].sort(),
     );
     for (const { id, operation } of allOperations()) {
       expect(document.paths[operation.path]?.[operation.method.toLowerCase()]?.operationId).toBe(id);
@@ -42,8 +48,8 @@ describe('the OpenAPI document', () => {
     const promised = allOperations()
       .flatMap(({ operation }) => [operation.body, operation.answer])
       .filter(Boolean);
-    // Request and response of an enrolment, the CA, and the request to leave.
-    expect(schemas).toHaveLength(promised.length + 4);
+    // Request and response of an enrolment and of a time, the CA, and the request to leave.
+    expect(schemas).toHaveLength(promised.length + 6);
     for (const { schema } of schemas) expect(() => ajv.compile(schema)).not.toThrow();
   });
 

@@ -122,6 +122,7 @@ export function stubSnapshot(tunnels: FeedTunnel[], changes: Partial<FeedSnapsho
       },
       remote_api: null,
       storage: { last_error: null },
+      clock: { source: 'system', system_ahead_seconds: null, problem: null },
       addresses: {},
     },
     tunnels,

@@ -16,6 +16,15 @@ export interface AbandonedUpstreams {
   readonly problem: string | null;
 }
 
+/** How the agent takes the time. */
+export interface ClockReport {
+  source: 'system' | 'gateway';
+  /** By how much the system's clock is ahead of the proved time; null when that is not needed. */
+  aheadMs: number | null;
+  /** Why the gateway has not proved the time, though that was needed; null when it has, or was not. */
+  problem: string | null;
+}
+
 export interface HealthSource {
   tunnels: TunnelManager;
   upstreams: AbandonedUpstreams;
@@ -27,6 +36,8 @@ export interface HealthSource {
   version: string;
   /** Seconds since the start. */
   uptime: () => number;
+  /** Which time the agent uses; left out: that of the system. */
+  time?: () => ClockReport;
   /** The agent's and its gateway's addresses by their names in `/status` (`api`, `agent`, …). */
   addresses: () => Record<string, string | null>;
 }
@@ -76,6 +87,27 @@ export const StatusReport = z.object({
   storage: z
     .object({ last_error: LastError.describe('Why the last change of a tunnel could not be saved; null when it was.') })
     .describe('Whether changes reach the disk.'),
+  clock: z
+    .object({
+      source: z
+        .enum(['system', 'gateway'])
+        .describe(
+          'Whose time the agent uses. `gateway`: the clock of this machine is wrong, and the gateway has proved the time.',
+        ),
+      system_ahead_seconds: z
+        .int()
+        .nullable()
+        .describe(
+          'By how much the clock of this machine is ahead of the proved time, negative: behind; null while the agent uses it.',
+        ),
+      problem: z
+        .string()
+        .nullable()
+        .describe(
+          'Why the gateway has proved no time, though the clock of this machine seems to be wrong; null without.',
+        ),
+    })
+    .describe('The time as the agent uses it: for certificates, sessions of the page, and histories.'),
   addresses: z
     .record(z.string(), z.string().nullable())
     .describe('Addresses and files of the agent and its gateway by name, such as `api`; null: not known, or not open.'),
@@ -87,7 +119,7 @@ function presentRemoteApi({ url, status: { state, since, lastError } }: RemoteAp
 }
 
 export function presentStatus(source: Omit<HealthSource, 'metrics'>): StatusReport {
-  const { version, uptime, session, tunnels, remoteApi, addresses } = source;
+  const { version, uptime, session, tunnels, remoteApi, time, addresses } = source;
   const { state, since, gateway, secondGateway, reconnects, lastError } = session();
   const failure = tunnels.saveFailure;
   return {
@@ -101,6 +133,14 @@ export function presentStatus(source: Omit<HealthSource, 'metrics'>): StatusRepo
     tunnels: { total: tunnels.list().length, ...tunnels.shownCounts() },
     remote_api: remoteApi && presentRemoteApi(remoteApi),
     storage: { last_error: failure && { code: failure.code, message: failure.message } },
+    clock: presentClock(time?.() ?? BY_SYSTEM),
     addresses: addresses(),
   };
+}
+
+const BY_SYSTEM: ClockReport = { source: 'system', aheadMs: null, problem: null };
+
+function presentClock({ source, aheadMs, problem }: ClockReport): StatusReport['clock'] {
+  const system_ahead_seconds = aheadMs === null ? null : Math.round(aheadMs / 1000);
+  return { source, system_ahead_seconds, problem };
 }

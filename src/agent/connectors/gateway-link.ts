@@ -3,6 +3,7 @@ import type { TimesAway } from '../../agent-protocol/messages.ts';
 import type { Log } from '../../lib/log/log.ts';
 import type { ProxyRules } from '../../lib/network/proxy-rules.ts';
 import type { TrustedCas } from '../../lib/network/tls-options.ts';
+import type { TrustedTime } from '../../lib/network/trusted-time.ts';
 import type { Clock } from '../../lib/time/clock.ts';
 import type { ConnectedEndpoint, EndpointEnd, EndpointRequest, RequestWatcher } from './connector.ts';
 import type { GatewayRoute } from './gateway-route.ts';
@@ -16,6 +17,8 @@ export interface GatewayLinkOptions {
   /** Null: the CA that signs the certificates of ngrok's cloud. */
   authorities: TrustedCas | null;
   proxies: ProxyRules;
+  /** Who is asked for the time when this machine's clock is wrong; null, or left out: nobody. */
+  time?: TrustedTime | null;
   /** Called when the SDK could not connect to some upstream for a client; omitted: nobody looks. */
   onDialFailed?: () => void;
   /** Called when the operator of the gateway wants the agent to restart or stop; omitted: it says that it cannot. */

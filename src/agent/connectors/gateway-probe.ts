@@ -1,5 +1,6 @@
 import type { Dial } from '../../lib/network/dial.ts';
 import { distrustKind, PORTAL_ADVICE, probeTls, SILENCE_ADVICE, type TlsAnswer } from '../../lib/network/tls-probe.ts';
+import { isDateCode } from '../../lib/network/trusted-time.ts';
 import { type Clock, systemClock } from '../../lib/time/clock.ts';
 import { DeadlineExceeded, withOwnSignal, withSignal } from '../../lib/time/deadline.ts';
 import type { GatewayAddress } from './gateway-socket.ts';
@@ -22,6 +23,8 @@ export interface ProbeAnswer {
   certificate: string | null;
   /** IP address that was connected to: the gateway's, or the proxy's; null when it had closed again. */
   peer: string | null;
+  /** Whether the certificate's dates do not fit this machine's clock; left out: they do. */
+  isOutOfTime?: boolean;
   /** Why the answer is not trusted, and what to do: captive portal, clock, CA or name; null when it is. */
   problem: string | null;
 }
@@ -56,7 +59,8 @@ export async function probeGateway(
   try {
     const answer = await withSignal(handshake, 'the TLS handshake', SILENT_MS, signal, clock);
     const problem = certificateProblem(answer, new Date(), adviceOnCa);
-    return { certificate: answer.certificate?.subject ?? null, problem, peer };
+    const isOutOfTime = isDateCode(answer.distrust);
+    return { certificate: answer.certificate?.subject ?? null, isOutOfTime, problem, peer };
   } catch (error) {
     if (!(error instanceof DeadlineExceeded)) throw error;
     throw new Error(`connected, but no answer within ${SILENT_MS / 1000} s: ${SILENCE_ADVICE}`, { cause: error });

@@ -1,4 +1,4 @@
-import { X509Certificate } from 'node:crypto';
+import { createHash, X509Certificate } from 'node:crypto';
 import { rootCertificates } from 'node:tls';
 import { hasErrno, OperatorError } from '../../lib/errors.ts';
 import type { ProxyRules } from '../../lib/network/proxy-rules.ts';
@@ -14,7 +14,9 @@ import {
   ShareLink,
   type ShareLinkCreate,
 } from '../../management/resources/share-link.ts';
+import type { GatewayTime } from './gateway-time.ts';
 import { readInstallation } from './installation.ts';
+import { certificatesIn, type TimePlace } from './pinned-time.ts';
 
 /** The gateway refused the device. */
 export class EnrolmentRefused extends OperatorError {
@@ -35,6 +37,13 @@ export interface GatewayAnswer {
   caPem: string | null;
 }
 
+/** How a gateway is reached, and who proves the time when this machine's clock is wrong. */
+export interface Reaching {
+  proxies: ProxyRules;
+  /** Left out: nobody. */
+  time?: GatewayTime | undefined;
+}
+
 const CALL_MS = 20_000;
 /** Of an answer: it may come from somebody else, who must not fill the memory. */
 const MAX_BYTES = 64 * 1024;
@@ -53,10 +62,22 @@ export async function postVerified(
   code: JoinCode,
   path: string,
   body: object,
-  proxies: ProxyRules,
+  reaching: Reaching,
 ): Promise<GatewayAnswer> {
-  const caPem = await fetchCa(code, proxies);
-  return { json: await post(code.origin, path, body, { ...trustOf(code, caPem), proxies }), caPem };
+  const caPem = await fetchCa(code, code.pin, reaching);
+  return { json: await post(code.origin, path, body, trustOf(code, caPem, reaching)), caPem };
+}
+
+/**
+ * Fetches the CA of a gateway whose certificates public CAs sign: it signs times only.
+ *
+ * @returns PEM; null when the gateway does not answer with it
+ */
+export async function fetchTimeCa(code: JoinCode, reaching: Reaching): Promise<string | null> {
+  const answer = await call(code, CA_PATH, trustOf(code, null, reaching)).catch(() => null);
+  const pem = answer?.status === 200 ? onlyCertificate(answer.text) : null;
+  const isOther = pem !== null && code.timePin != null && !sha256Of(pem).equals(code.timePin);
+  return isOther ? null : pem;
 }
 
 /**
@@ -80,12 +101,12 @@ function refusalIn(json: unknown, status: number): EnrolmentRefused {
 }
 
 /** Fetches the gateway's CA over a connection that nobody has verified yet, and compares it with the code's pin. */
-async function fetchCa(code: JoinCode, proxies: ProxyRules): Promise<string | null> {
-  if (code.pin === null) return null;
+async function fetchCa(code: JoinCode, pin: Buffer | null, { proxies }: Reaching): Promise<string | null> {
+  if (pin === null) return null;
   const { status, text } = await call(code, CA_PATH, { isUnverified: true, proxies });
   if (isTemporary(status)) throw new Error(`it answered with status ${status}`);
   const pem = onlyCertificate(text);
-  if (pem !== null && sha256Of(pem).equals(code.pin)) return pem;
+  if (pem !== null && sha256Of(pem).equals(pin)) return pem;
   throw new OperatorError(
     `the CA of ${code.origin} is not the one of the code: somebody intercepts the connection, or the gateway has a new CA. ` +
       'Nothing was sent; make a new code with `gateway invite` and compare',
@@ -102,19 +123,26 @@ function onlyCertificate(text: string): string | null {
 }
 
 function sha256Of(pem: string): Buffer {
-  return Buffer.from(new X509Certificate(pem).fingerprint256.replaceAll(':', ''), 'hex');
+  return sha256(new X509Certificate(pem).raw);
+}
+
+function sha256(bytes: Uint8Array): Buffer {
+  return createHash('sha256').update(bytes).digest();
 }
 
 /** A public CA signs the API's certificate where the code says so, once it has been issued. */
-function trustOf({ isPublic }: JoinCode, caPem: string | null): { ca?: string } {
-  if (caPem === null) return {};
-  return { ca: isPublic ? [caPem, ...rootCertificates].join('\n') : caPem };
+function trustOf(code: JoinCode, caPem: string | null, { proxies, time }: Reaching): Trust {
+  const { origin, isPublic, pin, timePin } = code;
+  const pinned = pin ?? timePin ?? null;
+  const proving = time && pinned && { time: time.at(async () => ({ origin, proxies, pinned })) };
+  if (caPem === null) return { proxies, ...proving };
+  return { proxies, ...proving, ca: isPublic ? [caPem, ...rootCertificates].join('\n') : caPem };
 }
 
 async function call(
   { origin }: Pick<JoinCode, 'origin'>,
   path: string,
-  options: Pick<FetchOptions, 'ca' | 'address' | 'isUnverified'> & { proxies: ProxyRules },
+  options: Pick<FetchOptions, 'ca' | 'address' | 'isUnverified' | 'time'> & { proxies: ProxyRules },
   body?: string,
 ): Promise<{ status: number; text: string }> {
   const answer = await fetchTrusting({ ...options, maxBytes: MAX_BYTES })(origin + path, {
@@ -136,24 +164,23 @@ async function call(
  */
 export async function fetchAuthtoken(
   file: string,
-  proxies: ProxyRules,
+  reaching: Reaching,
 ): Promise<{ name: string; authtoken: string; sessionAddress: string } | null> {
   const installation = await readInstallation(file);
   const code = installation?.device ? parseJoinCode(installation.code) : null;
   if (!installation || !code) return null;
   const body = { install_key: installation.install_key, keep_name: true };
-  const { json } = await postVerified(code, ENROLMENTS_PATH, body, proxies);
+  const { json } = await postVerified(code, ENROLMENTS_PATH, body, reaching);
   const { name, authtoken, session_address } = Enrolment.parse(json);
   return authtoken === null ? null : { name, authtoken, sessionAddress: session_address };
 }
 
 /** How an agent reaches the management API of its gateway. */
-export interface ApiAccess {
+export interface ApiAccess extends Reaching {
   authtoken: () => string;
   /** Where its sessions connect to, `host:port`. */
   serverAddr: string | null;
   authorities: TrustedCas | null;
-  proxies: ProxyRules;
   /** File of the enrolment of a device that has joined; it may be missing. Null: the gateway is embedded. */
   enrolment: string | null;
   /** Of an embedded gateway; null: the gateway is elsewhere. */
@@ -170,7 +197,7 @@ export interface ApiPlace {
   authtoken: string;
 }
 
-type Trust = Pick<FetchOptions, 'ca' | 'address'> & { proxies: ProxyRules };
+type Trust = Pick<FetchOptions, 'ca' | 'address' | 'time'> & { proxies: ProxyRules };
 
 /**
  * Finds the management API of an agent's gateway.
@@ -178,21 +205,48 @@ type Trust = Pick<FetchOptions, 'ca' | 'address'> & { proxies: ProxyRules };
  * @throws {OperatorError} when it is not known where the API is; any other error when another attempt can succeed
  */
 export async function apiOf(access: ApiAccess): Promise<ApiPlace> {
-  const { serverAddr, authorities, proxies, enrolment, apiUrl } = access;
-  const installation = enrolment === null ? null : await readInstallation(enrolment);
-  const code = installation?.device ? parseJoinCode(installation.code) : null;
+  const { serverAddr, authorities, proxies, time, enrolment, apiUrl } = access;
+  const code = enrolment === null ? null : await joinedCode(enrolment);
   if (enrolment !== null && code !== null) {
-    const joined = await fetchAuthtoken(enrolment, proxies);
+    const joined = await fetchAuthtoken(enrolment, access);
     // The settings may name another gateway by now.
     if (joined?.sessionAddress === serverAddr) {
-      const trust = { ...trustOf(code, await fetchCa(code, proxies)), proxies };
+      const trust = trustOf(code, await fetchCa(code, code.pin, access), access);
       return { origin: code.origin, trust, isJoined: true, authtoken: access.authtoken() };
     }
   }
   const ca = authorities && ('pem' in authorities ? authorities.pem : authorities.host).toString();
-  const trust = { ...(ca !== null && { ca }), proxies };
+  const pinned = authorities && 'pem' in authorities ? authorities.pem : null;
+  const proving = time && pinned && { time: time.at(() => timePlace({ serverAddr, proxies, enrolment, pinned })) };
+  const trust = { ...(ca !== null && { ca }), proxies, ...proving };
   const { origin, ...beside } = apiUrl === null ? apiBeside(serverAddr ?? '') : { origin: apiUrl };
   return { origin, trust: { ...trust, ...beside }, isJoined: false, authtoken: access.authtoken() };
+}
+
+/**
+ * Where the gateway of an agent proves the time.
+ *
+ * @param pinned PEM of the CA that has to have certified its key
+ * @throws {OperatorError} when it is not known where the API is
+ */
+export async function timePlace({
+  serverAddr,
+  proxies,
+  enrolment,
+  pinned,
+}: Pick<ApiAccess, 'serverAddr' | 'proxies' | 'enrolment'> & { pinned: string | Uint8Array }): Promise<TimePlace> {
+  const cas = certificatesIn(pinned);
+  const isPinned = (pin: Buffer | null | undefined) => cas.some(({ raw }) => pin && sha256(raw).equals(pin));
+  // A damaged file of the enrolment must not keep the device offline.
+  const code = enrolment === null ? null : await joinedCode(enrolment).catch(() => null);
+  // The settings may name another gateway than the one that the device has joined.
+  const isJoined = code !== null && (isPinned(code.pin) || isPinned(code.timePin));
+  return { ...(isJoined ? { origin: code.origin } : apiBeside(serverAddr ?? '')), proxies, pinned: cas };
+}
+
+async function joinedCode(enrolment: string): Promise<JoinCode | null> {
+  const installation = await readInstallation(enrolment);
+  return installation?.device ? parseJoinCode(installation.code) : null;
 }
 
 /**

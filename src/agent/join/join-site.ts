@@ -13,7 +13,8 @@ import { type JoinCode, parseJoinCode } from '../../management/join-code.ts';
 import { ENROLMENTS_PATH, Enrolment, LEAVE_PATH } from '../../management/resources/enrolment.ts';
 import { BOOT_FILE, type FirstStartSettings } from '../../settings/first-start-settings.ts';
 import { ENROLMENT_FILE, JOINED_SETTINGS } from '../../settings/setting-sources.ts';
-import { postVerified } from './gateway-calls.ts';
+import { fetchTimeCa, postVerified, type Reaching } from './gateway-calls.ts';
+import { GatewayTime, timeFileIn } from './gateway-time.ts';
 import {
   hasJoined,
   type Installation,
@@ -56,7 +57,8 @@ export async function joinSite(code: string, files: JoinFiles, options: EnrolOpt
   const installation = installationFor(code, before, machineId());
   // Written before the first request: without its key, the device would enrol again as another one after a power cut.
   await writeInstallation(files.installation, installation);
-  const enrolled = await enrol(installation, options);
+  const { time = new GatewayTime({ file: timeFileIn(dirname(files.installation)), log: null }) } = options;
+  const enrolled = await enrol(installation, { ...options, time });
   await writeSettings(files, enrolled);
   const { device_id: id, name, site, domain } = enrolled.enrolment;
   const device = { id, name, site, domain };
@@ -103,6 +105,7 @@ async function joinWhenPossible(code: string, start: FirstStartSettings, log: Lo
   const { name, site, domain } = await joinSite(code, filesIn(start.dataDir), {
     name: start.name ?? hostname(),
     proxies: start.proxies,
+    time: new GatewayTime({ file: timeFileIn(start.dataDir), log }),
     clock: systemClock,
     deadline: null,
     onWait: logRarely(log),
@@ -152,13 +155,16 @@ function codeOf(file: string, log: Log): string | null {
  */
 export async function leaveSite({ code: text, install_key }: Installation, proxies: ProxyRules): Promise<void> {
   const code = parseJoinCode(text);
-  if (code !== null) await postVerified(code, LEAVE_PATH, { install_key }, proxies);
+  if (code === null) return;
+  const time = new GatewayTime({ file: null, log: null });
+  await postVerified(code, LEAVE_PATH, { install_key }, { proxies, time });
 }
 
 /** The settings come last: once they are there, everything that they name is, too. */
-async function writeSettings(files: JoinFiles, { enrolment, caPem }: Enrolled): Promise<void> {
+async function writeSettings(files: JoinFiles, { enrolment, caPem, timeCaPem }: Enrolled): Promise<void> {
   await createFolder(dirname(files.settings), 0o750);
-  if (caPem !== null) await writeDurably(files.ca, caPem, 0o644);
+  const ownCa = caPem ?? timeCaPem;
+  if (ownCa !== null) await writeDurably(files.ca, ownCa, 0o644);
   if (files.authtoken !== null) await writeDurably(files.authtoken, `${enrolment.authtoken}\n`, 0o600);
   const settings = {
     // What would lead the agent elsewhere goes.
@@ -167,6 +173,7 @@ async function writeSettings(files: JoinFiles, { enrolment, caPem }: Enrolled): 
     NGROK_AUTHTOKEN: files.authtoken === null ? enrolment.authtoken : null,
     NGROK_SERVER_ADDR: enrolment.session_address,
     NGROK_CA_CERT: caPem === null ? 'host' : files.ca,
+    AGENT_TIME_CA: caPem === null && timeCaPem !== null ? files.ca : null,
     AGENT_DOMAIN: enrolment.domain,
     AGENT_SITE: enrolment.site,
     AGENT_NAME: enrolment.name,
@@ -213,10 +220,9 @@ export function withSettings(text: string, settings: JoinedSettings, keep: reado
   return [...(before === '' ? [] : [before]), ...heading, ...added, ''].join('\n');
 }
 
-export interface EnrolOptions {
+export interface EnrolOptions extends Reaching {
   /** The wanted name. */
   name: string;
-  proxies: ProxyRules;
   clock: Clock;
   /** Until when an unreachable gateway is tried again, in terms of the clock; null: forever. */
   deadline: number | null;
@@ -229,6 +235,8 @@ interface Enrolled {
   enrolment: Enrolment & { authtoken: string };
   /** PEM of the gateway's own CA; null: a public CA signs the certificate for sessions. */
   caPem: string | null;
+  /** In that case, PEM of the gateway's own CA all the same: it signs times; null: unknown. */
+  timeCaPem: string | null;
 }
 
 const BACKOFF = { baseMs: 500, maxMs: 30_000 };
@@ -269,11 +277,11 @@ type Waiting = { isPending: boolean; reason: string; waitMs: number };
 async function attemptOnce(
   code: JoinCode,
   installKey: string,
-  { name, proxies }: EnrolOptions,
+  { name, ...reaching }: EnrolOptions,
 ): Promise<Enrolled | Waiting> {
   try {
     const body = { install_key: installKey, secret: code.secret, name };
-    const { json, caPem } = await postVerified(code, ENROLMENTS_PATH, body, proxies);
+    const { json, caPem } = await postVerified(code, ENROLMENTS_PATH, body, reaching);
     const enrolment = Enrolment.parse(json);
     const { authtoken, retry_after_s } = enrolment;
     if (authtoken === null) {
@@ -283,7 +291,9 @@ async function attemptOnce(
         waitMs: (retry_after_s ?? 5) * 1000,
       };
     }
-    return { enrolment: { ...enrolment, authtoken }, caPem: enrolment.session_ca === 'gateway' ? caPem : null };
+    const enrolled = { ...enrolment, authtoken };
+    if (enrolment.session_ca === 'gateway') return { enrolment: enrolled, caPem, timeCaPem: null };
+    return { enrolment: enrolled, caPem: null, timeCaPem: caPem ?? (await fetchTimeCa(code, reaching)) };
   } catch (error) {
     if (error instanceof OperatorError) throw error;
     return { isPending: false, reason: messageOf(error), waitMs: 0 };

@@ -212,7 +212,10 @@ async function leave(folder: string): Promise<void> {
   });
 }
 
-const OF_GATEWAY = ['AGENT_GATEWAY', 'NGROK_AUTHTOKEN', 'NGROK_AUTHTOKEN_FILE', 'NGROK_SERVER_ADDR', 'NGROK_CA_CERT'];
+const OF_GATEWAY = [
+  ...['AGENT_GATEWAY', 'NGROK_AUTHTOKEN', 'NGROK_AUTHTOKEN_FILE', 'NGROK_SERVER_ADDR', 'NGROK_CA_CERT'],
+  'AGENT_TIME_CA',
+];
 const OF_SITE = ['AGENT_SITE', 'AGENT_NAME'];
 /** What only makes sense for an agent that stays. */
 const OF_STAYING = ['AGENT_DOMAIN', 'AGENT_TUNNELS_DIR', 'AGENT_API_TOKEN', 'AGENT_API_TOKEN_FILE'];
@@ -237,7 +240,7 @@ async function temporarySettings(
       ...(joined === null ? [] : [...OF_GATEWAY, ...OF_SITE]),
       ...(gateway === undefined && token === undefined ? [] : ['AGENT_GATEWAY']),
       ...(token === undefined ? [] : ['NGROK_AUTHTOKEN', 'NGROK_AUTHTOKEN_FILE']),
-      ...(gateway === undefined ? [] : OF_SITE),
+      ...(gateway === undefined ? [] : [...OF_SITE, 'AGENT_TIME_CA']),
     ]),
     ...without(joined ?? {}, OF_STAYING),
     ...(token !== undefined && { NGROK_AUTHTOKEN: token }),

@@ -2,6 +2,7 @@ import type { PortRange } from '../../lib/network/port-range.ts';
 import type { DestinationTest } from '../../management/resources/event.ts';
 import type { ReadableResource, Ref } from '../../management/resources/resource.ts';
 import type { PolicyPorts } from '../../traffic-policy/ports.ts';
+import type { TimeProofs } from '../certificates/time-proofs.ts';
 import type { OnlineCloudEndpoints } from '../cloud-endpoints/online-cloud-endpoints.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
 import type { DeviceSightings } from '../devices/device-sightings.ts';
@@ -29,6 +30,7 @@ export interface ApiContext extends Pick<GatewayContext, 'store' | 'domains' | '
   /** Resolvers, `ip` or `ip:port`, with which the gateway checks names; null: the system's. */
   dnsServers: readonly string[] | null;
   place: GatewayPlace;
+  times: Pick<TimeProofs, 'prove'>;
   /** Sends a test message to a destination, and says what it answered. */
   testDestination: (destination: EventDestinationRow) => Promise<DestinationTest>;
 }

@@ -9,6 +9,7 @@ import {
   LEAVE_PATH,
   LeaveRequest,
 } from '../../management/resources/enrolment.ts';
+import { TIME_PATH, TimeRequest } from '../../management/resources/time-proof.ts';
 import { EnrolmentError, Enrolments } from '../devices/enrolments.ts';
 import type { ApiContext } from './api-context.ts';
 import type { FailedAttempts } from './authentication.ts';
@@ -16,14 +17,14 @@ import type { Handler } from './handler.ts';
 import { strictRouter } from './operation-router.ts';
 import { readBody } from './request.ts';
 
-/** The routes for devices that join or leave, which have no API key: the CA, and the enrolment itself. */
+/** The routes for devices that join or leave, which have no API key: the CA, the time, and the enrolment itself. */
 export function enrolmentRouter(
   context: ApiContext,
   attempts: FailedAttempts,
   clock: Clock,
   withBody: Handler[],
 ): Router {
-  const { store, live, place, log } = context;
+  const { store, live, place, times, log } = context;
   const enrolments = new Enrolments(store, live, place, () => clock.now());
   const repeats = new Repeats();
   const slowDown = (ip: string) => async (error: unknown) => {
@@ -37,6 +38,10 @@ export function enrolmentRouter(
   const router = strictRouter();
   router.get(CA_PATH, (_req, res) => {
     res.type('application/x-pem-file').send(place.caPem);
+  });
+  router.post(TIME_PATH, ...withBody, async (req, res) => {
+    const { nonce } = readBody(TimeRequest, 'POST', req.body);
+    res.json(await times.prove(nonce));
   });
   router.post(ENROLMENTS_PATH, ...withBody, async (req, res) => {
     const request = readBody(EnrolmentRequest, 'POST', req.body);

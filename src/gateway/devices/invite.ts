@@ -71,8 +71,9 @@ export function joinCode(
   { origin, isProxied, caPem, publicNames }: Pick<GatewayPlace, 'origin' | 'isProxied' | 'caPem' | 'publicNames'>,
   secret: string,
 ): string {
-  const pin = publicNames === 'all' ? null : caPin(caPem);
-  return formatJoinCode({ origin, pin, isPublic: isProxied || publicNames !== 'none', secret });
+  const isAllPublic = publicNames === 'all';
+  const pins = { pin: isAllPublic ? null : caPin(caPem), timePin: isAllPublic ? caPin(caPem) : null };
+  return formatJoinCode({ origin, ...pins, isPublic: isProxied || publicNames !== 'none', secret });
 }
 
 /** SHA-256 of a certificate, as `openssl x509 -fingerprint -sha256` shows it. */

@@ -12,7 +12,7 @@ import { verdictOn } from './verdict.ts';
 /** The device's state, large, with what to do about it. */
 export function StateCard({ model, status }: { model: DeviceModel; status: FeedSnapshot['status'] }): JSX.Element {
   const verdict = verdictOn(status, model.connection.state.value, spanSince);
-  const { session, tunnels, remote_api: own, addresses } = status;
+  const { session, tunnels, remote_api: own, clock, addresses } = status;
   return (
     <section class={`card state ${verdict.tone}`} aria-labelledby="state">
       <div class="state-head">
@@ -50,6 +50,11 @@ export function StateCard({ model, status }: { model: DeviceModel; status: FeedS
           <dd>{session.reconnects}</dd>
         </div>
       </dl>
+      {clock.source === 'gateway' && (
+        <p class="hint">
+          The clock of this device is wrong. The agent uses the time that its gateway proves, for itself only.
+        </p>
+      )}
       {own && (
         <div class="with-action">
           <span class="hint">Own domain</span>

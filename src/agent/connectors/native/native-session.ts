@@ -70,6 +70,7 @@ export function openNativeLink(options: GatewayLinkOptions): GatewayLink {
     address,
     dial,
     ca,
+    time: options.time,
     version,
     metadata: sessionMetadata(),
     resumption,
@@ -100,13 +101,13 @@ export function openNativeLink(options: GatewayLinkOptions): GatewayLink {
  * @throws {SessionRefused} when the gateway is unreachable, cannot be verified, or refuses
  */
 async function connectNativeSession(options: NativeSessionOptions, outer?: AbortSignal): Promise<GatewaySession> {
-  const { address, dial, ca, resumption, clock, authtoken } = options;
+  const { address, dial, ca, time, resumption, clock, authtoken } = options;
   const work = async (signal: AbortSignal) => {
     const onTlsSession = (session: Buffer) => {
       resumption.tlsSession = session;
     };
     const socket = await connectToGateway(
-      { address, dial, ca, tlsSession: resumption.tlsSession, onTlsSession },
+      { address, dial, ca, time, tlsSession: resumption.tlsSession, onTlsSession },
       signal,
     );
     const session = new NativeSession(socket, options);

@@ -28,7 +28,7 @@ export interface Resumption {
   tlsSession: Buffer | null;
 }
 
-export interface SessionLinkOptions extends Pick<GatewaySocketOptions, 'address' | 'dial' | 'ca'> {
+export interface SessionLinkOptions extends Pick<GatewaySocketOptions, 'address' | 'dial' | 'ca' | 'time'> {
   authtoken: string;
   resumption: Resumption;
   clock: Clock;
@@ -136,10 +136,10 @@ export class SessionLinks {
   }
 
   async #openSecond(signal: AbortSignal): Promise<void> {
-    const { address, dial, ca, resumption, authtoken } = this.options;
+    const { address, dial, ca, time, resumption, authtoken } = this.options;
     const { Ticket, Error: reason } = await call(this.first, StreamType.linkTicket, {}, LinkTicket);
     if (reason !== '') throw new Error(reason);
-    const socket = await connectToGateway({ address, dial, ca, tlsSession: resumption.tlsSession }, signal);
+    const socket = await connectToGateway({ address, dial, ca, time, tlsSession: resumption.tlsSession }, signal);
     if (signal.aborted) socket.destroy();
     signal.throwIfAborted();
     const link = this.#linkOver(socket);

@@ -21,7 +21,7 @@ const LINGER_MS = 5_000;
 
 /**
  * Connects the SDK to a gateway through a proxy, at an IPv6 address or at a name below localhost, none of which it supports
- * (1.7.0), and at several addresses. The SDK connects to a port on loopback and trusts the certificate there, which is as
+ * (1.7.0), at several addresses, and while this machine's clock is wrong. The SDK connects to a port on loopback and trusts the certificate there, which is as
  * short-lived as this object. The relay connects to the gateway and verifies its certificate like the SDK would.
  *
  * It only forwards to that one gateway, for any program on this machine that connects to it.
@@ -33,7 +33,7 @@ export class GatewayRelay {
   readonly #clients = new Set<Socket>();
 
   constructor(
-    private readonly options: Pick<GatewaySocketOptions, 'address' | 'dial' | 'ca'> & {
+    private readonly options: Pick<GatewaySocketOptions, 'address' | 'dial' | 'ca' | 'time'> & {
       log: Log;
       /** How long the gateway gets to close a connection that the SDK has ended. */
       lingerMs?: number;

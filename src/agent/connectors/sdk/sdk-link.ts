@@ -11,7 +11,7 @@ import {
   SessionRefused,
   sessionMetadata,
 } from '../gateway-link.ts';
-import { routeTo } from '../gateway-route.ts';
+import { type GatewayRoute, routeTo } from '../gateway-route.ts';
 import { parseGatewayAddress } from '../gateway-socket.ts';
 import { ProgressMonitor } from '../progress-monitor.ts';
 import { watchDialFailures } from './dial-failures.ts';
@@ -28,7 +28,7 @@ const HEARTBEAT_TOLERANCE_S = 10;
 
 /** @throws Error when the SDK cannot parse the server address */
 export function openSdkLink(options: GatewayLinkOptions): GatewayLink {
-  const { authtoken, clock, log, authorities, version } = options;
+  const { authtoken, clock, log, authorities, time, version } = options;
   const route = routeTo(options.serverAddr, options.proxies, options.authorities);
   const { address, proxy, dial, ca } = route;
   const metadata = sessionMetadata();
@@ -41,16 +41,25 @@ export function openSdkLink(options: GatewayLinkOptions): GatewayLink {
     const heartbeatIntervalS = spreads() ? SHORT_INTERVAL_S : HEARTBEAT_INTERVAL_S;
     return connectNgrokSession(builder, { authtoken: authtoken(), port, heartbeatIntervalS, ...common });
   };
-  const relay = new GatewayRelay({ address, dial, ca, log });
+  const relay = new GatewayRelay({ address, dial, ca, time, log });
+  // The SDK knows no other time than the system's.
+  let isOutOfTime = false;
+  const probe: GatewayRoute['probe'] = async (signal) => {
+    const answer = await route.probe(signal);
+    isOutOfTime = answer.isOutOfTime === true;
+    return answer;
+  };
   const builder = () => sessionBuilder(version, metadata, options.onCommand);
   const [direct, relayed] = [builder(), builder()];
   const needsRelay = proxy !== null || isIPv6(address.host) || isBelowLocalhost(address.host);
   if (!needsRelay) trust(direct.serverAddr(hostPort(address.host, address.port)), authorities);
   const unwatch = options.onDialFailed && watchDialFailures(options.onDialFailed);
+  const usesRelay = () => needsRelay || spreads() || (isOutOfTime && time != null);
   return {
     ...route,
+    probe,
     progress,
-    connect: () => (needsRelay || spreads() ? throughRelay(relay, relayed, start) : start(direct, address.port)),
+    connect: () => (usesRelay() ? throughRelay(relay, relayed, start) : start(direct, address.port)),
     close: () => {
       unwatch?.();
       listenerCleanup.close();

@@ -1,0 +1,69 @@
+import { createPrivateKey, type KeyObject, sign, X509Certificate } from 'node:crypto';
+import { ApiError } from '../../lib/errors.ts';
+import { TIME_NAME, TIME_STATEMENT, type TimePayload, type TimeProof } from '../../management/resources/time-proof.ts';
+import type { Leaf } from './local-ca/certificate-files.ts';
+import { isPlausible } from './local-ca/certificate-validity.ts';
+import type { LocalCa } from './local-ca/local-ca.ts';
+
+const RETRY_S = 60;
+
+interface TimeKey {
+  certificate: string;
+  key: KeyObject;
+  /** From when until when it is used, in milliseconds since 1970. */
+  from: number;
+  until: number;
+}
+
+/**
+ * Signs the time for devices whose clocks are wrong. They verify nothing but this: the key has a certificate of the gateway's own
+ * CA, which they have pinned.
+ */
+export class TimeProofs {
+  #key: Promise<TimeKey> | null = null;
+
+  constructor(
+    private readonly own: {
+      ca: Pick<LocalCa, 'issue' | 'caPem'>;
+      /** PEM of the certificates at the gateway's own names that other CAs have signed. */
+      certificates: () => readonly string[];
+      /** Milliseconds since 1970. */
+      now?: () => number;
+    },
+  ) {}
+
+  /** @throws {ApiError} 503 when this machine's clock is not set */
+  async prove(nonce: string): Promise<TimeProof> {
+    const { ca, certificates, now = Date.now } = this.own;
+    const { certificate, key } = await this.#presentKey(now());
+    const time = now();
+    if (!isPlausible(time)) throw clockNotSet(time);
+    const named = certificates().map((pem) => new X509Certificate(pem).fingerprint256);
+    const content: TimePayload = {
+      statement: TIME_STATEMENT,
+      nonce,
+      time: new Date(time).toISOString(),
+      certificates: [...new Set(named)],
+    };
+    const payload = JSON.stringify(content);
+    const signature = sign('sha256', Buffer.from(payload), key).toString('base64url');
+    return { payload, signature, certificate, ca: ca.caPem };
+  }
+
+  async #presentKey(now: number): Promise<TimeKey> {
+    const known = await this.#key?.catch(() => null);
+    if (known && known.from <= now && now < known.until) return known;
+    this.#key = this.own.ca.issue([TIME_NAME]).then(timeKey);
+    return this.#key;
+  }
+}
+
+function timeKey({ cert: certificate, key, renewAt }: Leaf): TimeKey {
+  const from = Date.parse(new X509Certificate(certificate).validFrom);
+  return { certificate, key: createPrivateKey(key), from, until: renewAt };
+}
+
+function clockNotSet(time: number): ApiError {
+  const message = `the gateway's own clock shows ${new Date(time).toISOString()}: it proves no time; set it`;
+  return new ApiError(503, 'ERR_GATEWAY_CLOCK_NOT_SET', message, { retryAfter: RETRY_S });
+}

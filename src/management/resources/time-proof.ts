@@ -1,0 +1,44 @@
+import { z } from 'zod';
+import { refused, WRONG_VALUE } from './refusal.ts';
+import { body } from './resource.ts';
+
+/** Where the gateway proves the time, on the host of the management API; needs no API key. */
+export const TIME_PATH = '/time';
+/** For what the gateway's CA certifies the key that signs times. No host can have this name. */
+export const TIME_NAME = '_time._device-agent';
+/** What a payload begins with: the key signs nothing else. */
+export const TIME_STATEMENT = 'time by device-agent, 1';
+
+const NONCE = /^[A-Za-z0-9_-]{43}$/;
+
+export const TimeRequest = body({
+  nonce: z
+    .string()
+    .regex(NONCE, refused(WRONG_VALUE, 'must be 32 bytes in base64url'))
+    .describe('Random, 32 bytes in base64url: the answer is for this request only.'),
+});
+
+/** What is signed, as JSON. */
+export const TimePayload = z.object({
+  statement: z.literal(TIME_STATEMENT),
+  nonce: z.string(),
+  /** RFC 3339. */
+  time: z.iso.datetime(),
+  /** SHA-256 of the certificates at the gateway's own names that other CAs have signed, as OpenSSL shows it. */
+  certificates: z.array(z.string()),
+});
+export type TimePayload = z.infer<typeof TimePayload>;
+
+export const TimeProof = z
+  .object({
+    payload: z
+      .string()
+      .describe(
+        'JSON with `statement`, `nonce`, `time` (RFC 3339) and `certificates`: SHA-256 of the certificates at the gateway’s own names that public CAs have signed.',
+      ),
+    signature: z.string().describe('ECDSA with SHA-256 over the bytes of `payload`, in DER and base64url.'),
+    certificate: z.string().describe(`That of the key, PEM: for \`${TIME_NAME}\`, by the gateway’s own CA.`),
+    ca: z.string().describe('The certificate of that CA, PEM.'),
+  })
+  .describe('A time that the gateway has signed.');
+export type TimeProof = z.infer<typeof TimeProof>;

@@ -1,0 +1,210 @@
+import { spawnSync } from 'node:child_process';
+import { cpSync, mkdirSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:https';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { certificateFacts } from '../../src/gateway/certificates/certificate-facts.ts';
+import { readUploadedPair } from '../../src/gateway/certificates/certificate-upload.ts';
+import { joinCode } from '../../src/gateway/devices/invite.ts';
+import { AgentProcess, deviceAgent } from '../support/agent-process.ts';
+import { type Issued, issueCertificate } from '../support/certificates.ts';
+import { enrolmentKey } from '../support/enrolment.ts';
+import { startTestGateway, type TestGateway } from '../support/gateway.ts';
+import { serving } from '../support/loopback.ts';
+import { programMissing, unless } from '../support/requirements.ts';
+import { sharedFolder, temporaryFolder } from '../support/temporary-folder.ts';
+
+const NO_FAKETIME = programMissing('faketime', '--version');
+const LIBRARY = spawnSync('faketime', ['-f', '+0', 'printenv', 'LD_PRELOAD']).stdout?.toString().trim() ?? '';
+
+/** What this machine's clock shows when the agent starts. */
+const CLOCKS = [
+  ...[
+    '1970-01-01 00:00:05',
+    '1970-02-03 04:05:06',
+    '1980-01-01 00:00:00',
+    '2000-02-29 12:00:00',
+    '2015-06-15 00:00:00',
+  ],
+  ...[
+    '2024-12-31 23:59:50',
+    '2037-12-31 00:00:00',
+    '2038-01-19 03:14:00',
+    '2069-07-20 00:00:00',
+    '2099-12-31 23:59:50',
+  ],
+];
+
+/** Which CA signs the certificates: of the API and of sessions. */
+const AUTHORITIES = ['own', 'public API', 'public'] as const;
+type Authority = (typeof AUTHORITIES)[number];
+
+/** A public CA for the tests. */
+let root: Issued;
+let rootFile: string;
+
+/** Gives names of a gateway a certificate of the public CA, as ACME would. */
+async function certify({ store }: TestGateway, names: readonly string[]): Promise<void> {
+  for (const domain of names) {
+    const row = store.ownDomains.byName(domain);
+    if (!row) throw new Error(`${domain} was not claimed`);
+    const now = Date.now();
+    const validity = { notBefore: new Date(now - 86_400_000), notAfter: new Date(now + 90 * 86_400_000) };
+    const issued = await issueCertificate({ subject: `CN=${domain}`, names: [domain], issuer: root, ...validity });
+    const { certificatePem: certificate_pem, privateKeyPem } = issued;
+    const { leaf, key } = readUploadedPair(certificate_pem, privateKeyPem);
+    const common = { created_at: store.now(), description: null, metadata: null, issued_at: store.now() };
+    const certificate = { ...common, id: store.ids.next('cert'), certificate_pem, facts: certificateFacts(leaf, key) };
+    const renewal = { renews_at: '2099-01-01T00:00:00Z', due_at: '2099-01-01T00:00:00Z' };
+    await store.database.write(() => {
+      store.tlsCertificates.insertWithKey(certificate, privateKeyPem);
+      store.ownDomains.update({ ...row, ...renewal, certificate_id: certificate.id, job: null });
+    });
+  }
+}
+
+interface Site {
+  gateway: TestGateway;
+  code: string;
+  env: Record<string, string>;
+}
+
+async function openSite(authority: Authority): Promise<Site> {
+  const account = { directoryUrl: 'https://127.0.0.1:1/', contactEmail: null, externalAccountBinding: null };
+  const ownNames = authority === 'public' ? 'all' : 'public';
+  const acme = { ...account, trust: null, resolvers: null, ownNames } as const;
+  const gateway = await startTestGateway(authority === 'own' ? {} : { acme, sessionPort: null });
+  if (authority === 'public') await certify(gateway, ['api.localhost', 'connect.localhost']);
+  const { secret } = await enrolmentKey(gateway, { site: '*.site.localhost' });
+  const publicNames = authority === 'public' ? 'all' : 'none';
+  const code = joinCode({ origin: gateway.apiUrl, isProxied: false, caPem: gateway.sessionCa, publicNames }, secret);
+  // As an image has it that trusts this CA. An agent that has its own CA of the gateway needs none of it.
+  const trust = { NODE_EXTRA_CA_CERTS: rootFile, SSL_CERT_FILE: rootFile };
+  const env = authority === 'public' ? { ...trust, NGROK_SERVER_ADDR: `connect.localhost:${gateway.httpsPort}` } : {};
+  return { gateway, code, env };
+}
+
+/** Starts an agent under a clock. The program `faketime` itself would not pass signals on. */
+function startAt(clock: string, folder: string, env: Record<string, string>): AgentProcess {
+  return AgentProcess.inTest(folder, { AGENT_GATEWAY: 'remote', ...env, ...fakeClock(clock) });
+}
+
+/** The monotonic clock of such a machine is right. */
+function fakeClock(clock: string): Record<string, string> {
+  return { LD_PRELOAD: LIBRARY, FAKETIME: `@${clock}`, FAKETIME_DONT_FAKE_MONOTONIC: '1' };
+}
+
+interface Status {
+  session: { state: string; last_error: { message: string } | null };
+  clock: { source: string; system_ahead_seconds: number | null; problem: string | null };
+}
+const statusOf = async (agent: AgentProcess) => (await (await fetch(`${await agent.api()}/status`)).json()) as Status;
+
+describe('a device whose clock is wrong', unless(NO_FAKETIME), () => {
+  const sites = new Map<Authority, Site & { joined: string }>();
+
+  beforeAll(async () => {
+    root = await issueCertificate({ subject: 'CN=public CA', ca: true });
+    rootFile = join(sharedFolderForRoot, 'root.pem');
+    writeFileSync(rootFile, root.certificatePem);
+    for (const authority of AUTHORITIES) {
+      const site = await openSite(authority);
+      const joined = join(sharedFolderForRoot, authority);
+      mkdirSync(joined);
+      const agent = AgentProcess.start(joined, { ...site.env, AGENT_JOIN_CODE: site.code, AGENT_NAME: 'card' });
+      await agent.logged('session online');
+      await agent.end();
+      if (authority === 'public API') await certify(site.gateway, ['api.localhost']);
+      sites.set(authority, { ...site, joined });
+    }
+  });
+  const sharedFolderForRoot = sharedFolder();
+  afterAll(async () => {
+    for (const { gateway } of sites.values()) await gateway.close();
+  });
+
+  /** A copy of a device that has joined, or a card with the code alone. */
+  function deviceOf(authority: Authority, isJoined = true) {
+    const site = sites.get(authority);
+    if (!site) throw new Error('no site');
+    const folder = temporaryFolder();
+    if (isJoined) cpSync(site.joined, folder, { recursive: true });
+    return { ...site, folder };
+  }
+
+  it.each(AUTHORITIES.flatMap((authority) => CLOCKS.map((clock) => [authority, clock] as const)))(
+    'with certificates of %s, at %s, is online within 10 s, and says why',
+    async (authority, clock) => {
+      const { folder, env } = deviceOf(authority);
+      const began = performance.now();
+      const agent = startAt(clock, folder, env);
+      await agent.ready();
+      const took = performance.now() - began;
+      const line = await agent.logged('clock wrong; using the time of the gateway');
+      expect(line).toMatchObject({ level: 'warn' });
+      const { clock: shown, session } = await statusOf(agent);
+      expect(session.state).toBe('online');
+      const ahead = (Date.parse(`${clock.replace(' ', 'T')}Z`) - Date.now()) / 1000;
+      expect(shown).toMatchObject({ source: 'gateway', problem: null });
+      expect(Math.abs((shown.system_ahead_seconds ?? 0) - ahead)).toBeLessThan(120);
+      expect(took).toBeLessThan(10_000);
+      await agent.end();
+    },
+  );
+
+  it.each(AUTHORITIES)('joins with a code, with certificates of %s', async (authority) => {
+    const { folder, env, code } = deviceOf(authority, false);
+    const agent = startAt('1970-01-01 00:00:05', folder, { ...env, AGENT_JOIN_CODE: code, AGENT_NAME: 'new' });
+    await agent.ready();
+    await agent.end();
+  });
+
+  it('sees it in doctor and status', async () => {
+    const { folder } = deviceOf('own');
+    const agent = startAt('1970-01-01 00:00:05', folder, {});
+    const api = await agent.ready();
+    const env = { AGENT_GATEWAY: 'remote', AGENT_PORT: new URL(api).port };
+    const status = await deviceAgent(['status'], folder, env);
+    expect(status.stdout).toMatch(/Clock +wrong on this machine \(\d+.* behind\)/);
+    expect(status.code).toBe(0);
+    const doctor = await deviceAgent(['doctor', '--json'], folder, { ...env, ...fakeClock('1970-01-01 00:00:05') });
+    expect(JSON.parse(doctor.stdout)).toMatchObject({
+      findings: expect.arrayContaining([
+        expect.objectContaining({
+          check: 'clock',
+          status: 'failed',
+          detail: expect.stringContaining('the gateway proves'),
+        }),
+        expect.objectContaining({
+          check: 'gateway',
+          status: 'ok',
+          detail: expect.stringContaining('at the time that it proves'),
+        }),
+      ]),
+    });
+    await agent.end();
+  });
+
+  it('stays offline, and sends nothing, when somebody else answers with a certificate that is out of date', async () => {
+    const { folder, gateway } = deviceOf('own');
+    const ca = await issueCertificate({ subject: 'CN=device-agent local CA', ca: true });
+    const names = ['localhost', 'api.localhost', 'connect.localhost'];
+    const leaf = await issueCertificate({ subject: 'CN=localhost', names, issuer: ca });
+    const received: string[] = [];
+    const middle = createServer({ cert: leaf.certificatePem, key: leaf.privateKeyPem }, (req, res) => {
+      received.push(`${req.method} ${req.url}`);
+      res.statusCode = 404;
+      res.end();
+    });
+    middle.on('tlsClientError', () => {});
+    const port = await serving(middle);
+    onTestFinished(() => void middle.closeAllConnections());
+    const env = { NGROK_SERVER_ADDR: `localhost:${port}` };
+    const agent = startAt('1970-01-01 00:00:05', folder, env);
+    const failed = await agent.logged('session attempt failed; retrying');
+    expect(String(failed.reason)).toContain('not trusted');
+    expect(received).toEqual([]);
+    expect(gateway.sessions).toBeDefined();
+    await agent.end();
+  });
+});
