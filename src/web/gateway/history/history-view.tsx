@@ -36,7 +36,7 @@ import {
   utcDay,
 } from './history-model.ts';
 import { Plots } from './plot.tsx';
-import { TopRequests } from './top-requests.tsx';
+import { MostFrequent } from './top-requests.tsx';
 import './history.css';
 
 const REFRESH_MS = 60_000;
@@ -192,7 +192,7 @@ export function HistoryView({ news }: { news: ReadonlySignal<News> }): JSX.Eleme
           <Summary subject={subject} loaded={shown} />
           <PlotCard key={shown.range.name} loaded={shown} isGateway={subject.kind === 'gateway'} show={show} />
           <Figures loaded={shown} />
-          {subject.kind === 'endpoint' && <TopRequests url={subject.key} />}
+          {subject.kind === 'endpoint' && <MostFrequent url={subject.key} />}
           <EventList loaded={shown} />
         </>
       )}

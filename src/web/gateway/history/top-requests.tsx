@@ -18,7 +18,7 @@ const LISTS = [
 ] as const;
 
 /** What requests to an endpoint have most. The gateway counts it only while this is open. */
-export function TopRequests({ url }: { url: string }): JSX.Element {
+export function MostFrequent({ url }: { url: string }): JSX.Element {
   const isOpen = useSignal(false);
   return (
     <section class="part" aria-labelledby="top-requests">
