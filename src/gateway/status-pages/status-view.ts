@@ -26,7 +26,8 @@ ul.list>li{border-top:1px solid var(--line);padding:1em 0}
 .bar path{fill:currentColor}
 .ends{display:flex;justify-content:space-between;gap:1em;font-size:.875em;margin:0}
 summary{min-height:44px;line-height:44px;cursor:pointer;font-size:.875em}
-table{border-collapse:collapse;font-size:.875em;width:100%}
+table{border-collapse:collapse;font-size:.875em;width:100%;overflow-wrap:normal}
+th,td:nth-child(2){white-space:nowrap}
 th,td{text-align:left;padding:.25em .75em .25em 0;border-top:1px solid var(--line)}
 .legend{display:flex;flex-wrap:wrap;gap:.25em 1.25em;font-size:.875em;padding:0;list-style:none}
 .legend svg{width:8px;height:16px;vertical-align:-2px;margin-right:.4em}`;
@@ -102,8 +103,8 @@ function summary(states: readonly EndpointState[]): string {
   const [down, failing, unknown] = [count('down'), count('failing'), count('unknown')];
   return [
     ...(down > 0 ? [`${of(down)} ${are(down)} unavailable.`] : []),
-    ...(failing > 0 ? [`Some requests to ${total === 1 ? 'it' : `${failing} of ${total}`} fail.`] : []),
-    ...(unknown > 0 ? [`Nothing is known of ${total === 1 ? 'it' : `${unknown} of ${total}`} at the moment.`] : []),
+    ...(failing > 0 ? [`Some requests${failing === total ? '' : ` to ${failing} of ${total}`} fail.`] : []),
+    ...(unknown > 0 ? [`Nothing is known${unknown === total ? '' : ` of ${unknown} of ${total}`} at the moment.`] : []),
   ].join(' ');
 }
 
