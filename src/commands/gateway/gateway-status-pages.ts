@@ -1,7 +1,7 @@
 import { OperatorError } from '../../lib/errors.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
 import type { Endpoint } from '../../management/resources/endpoint.ts';
-import { statusPageIn, statusPagePolicy } from '../../management/status-page.ts';
+import { statusPageIn, statusPagePolicy } from '../../management/status-page-policy.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { jsonText, note, print, show, table } from '../output.ts';
 import { requireId } from './gateway-messages.ts';

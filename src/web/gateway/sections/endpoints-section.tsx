@@ -3,7 +3,7 @@ import type { JSX } from 'preact';
 import type { AccessChoices, AccessText } from '../../../gateway/api/dashboard/access-text.ts';
 import type { Endpoint } from '../../../management/resources/endpoint.ts';
 import type { Person } from '../../../management/resources/person.ts';
-import { statusPageIn, statusPagePolicy } from '../../../management/status-page.ts';
+import { statusPageIn, statusPagePolicy } from '../../../management/status-page-policy.ts';
 import { AccessForm, accessText, isInternal, type NamesFieldProps, takesLinks } from '../../ui/access-form.tsx';
 import { AddressView, UnicodeForm, unicodeForm } from '../../ui/address.tsx';
 import { Button } from '../../ui/button.tsx';
