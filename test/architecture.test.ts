@@ -62,6 +62,7 @@ const ARROWS: Record<string, string[]> = {
     '.',
     'gateway/context',
   ],
+  'gateway/status-pages': ['gateway/endpoints', 'gateway/history', 'management', 'traffic-policy'],
   'gateway/conditions': ['gateway/endpoints', 'gateway/metrics', 'gateway/store', 'management'],
   'gateway/devices': ['gateway/certificates', 'gateway/endpoints', 'gateway/store', 'management', 'gateway/context'],
   'gateway/access': [

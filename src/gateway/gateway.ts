@@ -84,6 +84,7 @@ import { createShareLinks, ownerOf } from './share-links/share-links.ts';
 import { createSignIn } from './sign-in/create-sign-in.ts';
 import { PeopleProvider } from './sign-in/people-provider.ts';
 import { recordSignIns, signOut } from './sign-in/recorded-sign-ins.ts';
+import { type StatusSources, statusPages } from './status-pages/status-page.ts';
 import { noteBackup } from './store/last-backup.ts';
 import { checkAuthority, openForChanges } from './store/open-gateway-store.ts';
 import { keepSmall } from './store/sql/free-space.ts';
@@ -239,6 +240,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   );
   const fetchAllowed = (url: string, maxBytes: number, parties?: HandshakeParties) =>
     fetchDocument(url, maxBytes, allowed, parties);
+  let statusSources: StatusSources | null = null;
   const policies = new EndpointPolicies({
     ipPolicies,
     knowledge: policyKnowledge,
@@ -248,6 +250,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     request: (outbound, signal) => publicRequest(outbound, signal, allowed),
     signIn,
     shareLinks: createShareLinks(store, log),
+    statusPage: statusPages(systemClock, () => statusSources),
     share: options.agentLimits?.policyShare,
     ...(addressDatabases && { findAddress: (address: string) => addressDatabases.find(address) }),
     replacements: new ReplacementThreads(PACKAGED_REPLACER),
@@ -380,6 +383,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     ...edgeEndpoints(edgeIndex.served()),
     ...cloudEndpoints.views(),
   ]);
+  statusSources = { live, history, ports: addresses.ports, since: systemClock.now() };
   const fleetUpdates = new FleetUpdates({ ...context, live }, () => cluster?.primary.isSelf ?? true);
   onStop(() => fleetUpdates.stop());
   const conditions = async (): Promise<readonly Condition[]> => {

@@ -25,6 +25,7 @@ const ACTIONS = {
   'forward-internal': { runsOn: 'gateway', onConnect: true },
   'gateway-share-links': { runsOn: 'gateway' },
   'gateway-sign-in': { runsOn: 'gateway', authenticates: true },
+  'gateway-status-page': { runsOn: 'gateway', instant: true },
   'gateway-upstream': { runsOn: 'gateway', instant: true },
   'http-request': { runsOn: 'gateway' },
   'jwt-validation': { runsOn: 'gateway', authenticates: true },

@@ -117,7 +117,7 @@ export function* compilePhases(
     access: accessOf(rules),
     admission: problems.problems.length === 0 ? admissionOf(rules) : null,
     warnings: [],
-    mayExpire: types.has('restrict-ips') || types.has('terminate-tls'),
+    mayExpire: types.has('restrict-ips') || types.has('terminate-tls') || types.has('gateway-status-page'),
     memory: policy.memory,
   };
 }

@@ -137,6 +137,29 @@ export interface ShareLinksPort {
   countAttempt(clientIp: string): number | null;
 }
 
+/** What a status page says of which endpoints. */
+export interface StatusPageContent {
+  readonly title: string;
+  /** Below the title; empty: nothing. */
+  readonly text: string;
+  readonly endpoints: readonly { readonly url: string; readonly title: string }[];
+}
+
+interface TaggedBody {
+  /** The entity tag, in quotes. */
+  readonly tag: string;
+  readonly body: Buffer;
+}
+
+/** A status page as it is now. */
+export interface StatusFile {
+  /** Alternating names and values. */
+  readonly headers: readonly string[];
+  readonly plain: TaggedBody;
+  /** By gzip. */
+  readonly zipped: TaggedBody;
+}
+
 /** What is there of what policies rely on. */
 export interface PolicyKnowledge {
   /** @param email in any case */
@@ -184,6 +207,12 @@ export interface PolicyPorts {
   readonly signIn: SignInPort;
   readonly shareLinks: ShareLinksPort;
   /**
+   * For gateway-status-page.
+   *
+   * @returns gives the page as it is now: a promise only where nobody has asked for a while
+   */
+  readonly statusPage: ((content: StatusPageContent) => () => StatusFile | Promise<StatusFile>) | null;
+  /**
    * @param time pays for what reading the response takes
    * @throws Error when the download fails or times out, or the document is longer than `maxBytes`
    */
@@ -224,6 +253,12 @@ const NO_SHARE_LINKS: ShareLinksPort = {
   countAttempt: () => null,
 };
 
+const EMPTY_FILE: StatusFile = {
+  headers: [],
+  plain: { tag: '""', body: Buffer.alloc(0) },
+  zipped: { tag: '""', body: Buffer.alloc(0) },
+};
+
 /** Ports with the system's clock and the network, without a limit of processor time or memory, and without anything else. */
 export function standalonePorts(): PolicyPorts {
   const endless = () => new ProcessorTime(1, { ...systemClock, now: () => 0 });
@@ -243,6 +278,7 @@ export function standalonePorts(): PolicyPorts {
     replaceIn: async (searched, replacements) => replaceAll(await contentOf(searched, endless()), replacements),
     signIn: NO_SIGN_IN,
     shareLinks: NO_SHARE_LINKS,
+    statusPage: () => () => EMPTY_FILE,
     fetch: (url, maxBytes) => fetchDocument(url, maxBytes),
     request: (outbound, signal) => publicRequest(outbound, signal),
     onLog: () => {},

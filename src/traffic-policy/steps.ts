@@ -34,7 +34,7 @@ export interface CompiledPolicy {
   readonly admission: AdmittedPeople | null;
   /** What is valid in it but probably a mistake, with its places. */
   readonly warnings: readonly string[];
-  /** Whether it can become invalid later: IP policies and certificate authorities that it names can be deleted. */
+  /** Whether it may be invalid later, or for others: IP policies and certificate authorities that it names can be deleted. */
   readonly mayExpire: boolean;
   readonly memory: number;
 }

@@ -52,7 +52,9 @@ export type Filled = Record<
   | 'api-keys'
   | 'share-links'
   | 'event-destinations'
-  | 'event-subscriptions',
+  | 'event-subscriptions'
+  | 'message-rules'
+  | 'condition-history',
   string
 >;
 
@@ -212,6 +214,23 @@ export async function fillStore(store: Store, text: string): Promise<Filled> {
     };
     store.eventDeliveries.refused(id, refused, text);
     store.eventDeliveries.failed(id, now, text);
+    const rule = {
+      ...row('mr'),
+      ...{ conditions: ['backup'], sites: ['site.example.com'], labels: { floor: '2' }, subjects: [text] },
+      ...{ after_minutes: 10, destination_ids: [id], quiet_hours: '22:00-07:00 Europe/Berlin', quiet_critical: false },
+      remind_minutes: 60,
+    };
+    store.messageRules.insert(rule);
+    const condition = store.conditionHistory.newRow({
+      ...{ id: store.ids.next('cnd'), created_at: now, condition: 'backup', subject: text, name: text },
+      ...{ site: 'site.example.com', labels: {}, severity: 'warning', message: text, remedy: text },
+      ...{ began_at: now, ended_at: now, comes_and_goes: true, settled: true },
+      told: [
+        { destination_id: id, rule_id: rule.id, message_id: store.ids.next('evt'), kind: 'begun' as const, at: now },
+      ],
+      withheld: [{ destination_id: id, rule_id: rule.id, reason: 'silenced' as const, at: now }],
+    });
+    store.conditionHistory.insert(condition);
     const subscription = { ...row('esb'), sources: [text], destination_ids: [id] };
     store.eventSubscriptions.insert(subscription);
     return {
@@ -237,6 +256,8 @@ export async function fillStore(store: Store, text: string): Promise<Filled> {
       'share-links': link.id,
       'event-destinations': id,
       'event-subscriptions': subscription.id,
+      'message-rules': rule.id,
+      'condition-history': condition.id,
     };
   });
 }

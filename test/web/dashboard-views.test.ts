@@ -78,6 +78,10 @@ const ADD: { [View in keyof Filled]: (store: Store, filled: Filled) => void } = 
   },
   'event-subscriptions': ({ eventSubscriptions, ids }, { 'event-subscriptions': id }) =>
     eventSubscriptions.insert({ ...existing(eventSubscriptions, id), id: ids.next('esb'), description: FRESH }),
+  'message-rules': ({ messageRules, ids }, { 'message-rules': id }) =>
+    messageRules.insert({ ...existing(messageRules, id), id: ids.next('mr'), description: FRESH }),
+  'condition-history': ({ conditionHistory, ids }, { 'condition-history': id }) =>
+    conditionHistory.insert({ ...existing(conditionHistory, id), id: ids.next('cnd'), name: FRESH }),
 };
 
 function existing<Row>(table: { get(id: string): Row | null }, id: string): Row {

@@ -11,10 +11,11 @@ import { type ShareOptions, shareOptions } from '../share-link-calls.ts';
 import type { BackupOptions, RestoreOptions } from './gateway-backup.ts';
 import { addFleetCommands } from './gateway-fleet.ts';
 import type { LogOptions } from './gateway-log.ts';
-import { addMessageCommands } from './gateway-message-commands.ts';
+import { addMessageCommands, many } from './gateway-message-commands.ts';
 import type { AddPersonOptions } from './gateway-people.ts';
 import type { MigrateOptions } from './gateway-shared.ts';
 import type { EndSignInsOptions } from './gateway-sign-ins.ts';
+import type { StatusPageChoice } from './gateway-status-pages.ts';
 
 export interface GatewayCommandOptions {
   run: () => Promise<void>;
@@ -70,6 +71,7 @@ export function addGatewayCommand(program: Command, { run, settings }: GatewayCo
   addPeopleCommands(gateway, settings);
   addLogCommand(gateway, settings);
   addMessageCommands(gateway, settings);
+  addStatusPageCommands(gateway, settings);
   addFleetCommands(gateway, settings);
 }
 
@@ -306,6 +308,37 @@ function addShareCommands(gateway: Command, settings: () => GatewayServerSetting
     .option('--json', 'Print the result as JSON')
     .action(async (id: string, options: { json?: boolean }) =>
       (await load()).revokeGatewayShare(settings(), id, options),
+    );
+}
+
+function addStatusPageCommands(gateway: Command, settings: () => GatewayServerSettings): void {
+  const load = () => import('./gateway-status-pages.ts');
+  const pages = gateway
+    .command('status-pages')
+    .description('Add, list and remove pages that say whether endpoints are up, while the gateway runs');
+  pages
+    .command('list', { isDefault: true })
+    .description('List the pages (the default command)')
+    .option('--json', 'Print JSON')
+    .action(async (options: { json?: boolean }) => (await load()).listStatusPages(settings(), options));
+  examples(
+    pages.command('add'),
+    "gateway status-pages add status.example.com --title Quarry --endpoint cam.example.com='Camera at the gate'",
+  )
+    .description('Add a page at a hostname of the gateway')
+    .argument('<url>', 'URL or hostname of the page, which the gateway serves: below its domain, or a reserved domain')
+    .requiredOption('--title <text>', 'Title of the page')
+    .option('--text <text>', 'Text below the title')
+    .requiredOption('--endpoint <url=title>', 'An endpoint and what the page calls it; can be repeated', many)
+    .option('--json', 'Print the cloud endpoint of the page as JSON')
+    .action(async (url: string, options: StatusPageChoice) => (await load()).addStatusPage(settings(), url, options));
+  pages
+    .command('remove')
+    .description('Remove a page, at once')
+    .argument('<id>', 'id of the page, ep_…, as listed')
+    .option('--json', 'Print the result as JSON')
+    .action(async (id: string, options: { json?: boolean }) =>
+      (await load()).removeStatusPage(settings(), id, options),
     );
 }
 

@@ -1,10 +1,12 @@
-import type { Command } from 'commander';
+import { type Command, Option } from 'commander';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { duration, examples } from '../command-line.ts';
+import type { DestinationChoice } from './gateway-destinations.ts';
 import type { RuleChoice } from './gateway-messages.ts';
 
 type Settings = () => GatewayServerSettings;
 const load = () => import('./gateway-messages.ts');
+const loadDestinations = () => import('./gateway-destinations.ts');
 
 /** Adds the commands about messages: where they go, by which rules, and what was wrong. */
 export function addMessageCommands(gateway: Command, settings: Settings): void {
@@ -16,18 +18,50 @@ export function addMessageCommands(gateway: Command, settings: Settings): void {
 function addDestinationCommands(gateway: Command, settings: Settings): void {
   const destinations = gateway
     .command('destinations')
-    .description('Show and test where events and messages go, while the gateway runs');
+    .description('Add, test and remove where events and messages go, while the gateway runs');
   destinations
     .command('list', { isDefault: true })
     .description('List the destinations, without their secrets (the default command)')
     .option('--json', 'Print JSON')
-    .action(async (options: { json?: boolean }) => (await load()).listDestinations(settings(), options));
+    .action(async (options: { json?: boolean }) => (await loadDestinations()).listDestinations(settings(), options));
+  examples(
+    destinations.command('add'),
+    'gateway destinations add email ops@example.com --smtp smtps://gateway@mail.example.com --secret-file password',
+    'gateway destinations add ntfy https://ntfy.sh/my-topic --usual-rules',
+    'gateway destinations add slack --secret-file webhook-url',
+  )
+    .description('Add a destination; secrets come from a file or standard input')
+    .argument('<kind>', 'email, ntfy, slack, teams, discord, telegram, pagerduty or webhook')
+    .argument('[to]', 'address of an email, URL of an ntfy topic or webhook, chat of Telegram')
+    .option(
+      '--secret-file <file>',
+      'File with the password (email), token (ntfy, telegram), URL (slack, teams, discord) or key (pagerduty, webhook); -: standard input',
+    )
+    .option('--smtp <url>', 'For email: your SMTP server, such as smtps://user@mail.example.com')
+    .option('--smtp-from <address>', 'Sender of the emails (default: the user of the SMTP server, or the recipient)')
+    .addOption(new Option('--region <region>', 'For pagerduty: where the account is').choices(['us', 'eu']))
+    .option('--usual-rules', 'Add the rules that suit most gateways, for this destination')
+    .option('-d, --description <text>', 'What the destination is for')
+    .option('--json', 'Print the destination as JSON')
+    .action(async (kind: string, to: string | undefined, options: DestinationChoice) =>
+      (await loadDestinations()).addDestination(settings(), kind, to, options),
+    );
+  destinations
+    .command('remove')
+    .description('Remove a destination that no rule names; what waits for it is not sent')
+    .argument('<id>', 'id of the destination, ed_…, as listed')
+    .option('--json', 'Print the result as JSON')
+    .action(async (id: string, options: { json?: boolean }) =>
+      (await loadDestinations()).removeDestination(settings(), id, options),
+    );
   destinations
     .command('test')
     .description('Send a test message to a destination now, and say what it answered')
     .argument('<id>', 'id of the destination, ed_…, as listed')
     .option('--json', 'Print the result as JSON')
-    .action(async (id: string, options: { json?: boolean }) => (await load()).testDestination(settings(), id, options));
+    .action(async (id: string, options: { json?: boolean }) =>
+      (await loadDestinations()).testDestination(settings(), id, options),
+    );
 }
 
 function addRuleCommands(gateway: Command, settings: Settings): void {
@@ -109,5 +143,5 @@ function addConditionCommands(gateway: Command, settings: Settings): void {
     );
 }
 
-const many = (text: string, before: string[] = []): string[] => [...before, text];
+export const many = (text: string, before: string[] = []): string[] => [...before, text];
 const reminder = (text: string): number => (text === '0' ? 0 : duration(text));

@@ -3,7 +3,6 @@ import { ownCommand } from '../../lib/process/own-command.ts';
 import { durationText } from '../../lib/terminal-text.ts';
 import type { ManagementClient } from '../../management/client.ts';
 import type { ConditionRecord } from '../../management/resources/condition.ts';
-import type { EventDestination } from '../../management/resources/event.ts';
 import type { MessageRule, MessageRuleUpdate } from '../../management/resources/message-rule.ts';
 import { usualRules } from '../../management/usual-rules.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
@@ -17,41 +16,6 @@ interface JsonOption {
 const MINUTE_MS = 60_000;
 /** Conditions that a list has at most. */
 const MAX_LISTED = 200;
-
-/** Prints where events and messages go. @throws {OperatorError} exit code 3 when the gateway does not run */
-export async function listDestinations(settings: GatewayServerSettings, { json }: JsonOption): Promise<void> {
-  const all = await withGateway(settings, (client) => collected(client.eventDestinations.all()));
-  if (json) return void print(jsonText(all));
-  if (all.length === 0) return void note('No destinations. The dashboard creates them.');
-  const rows = all.map(({ id, target, delivery, description }) => {
-    const [kind, place] = placeOf(target);
-    return [id, kind, place, delivery?.failing_since ? `failing: ${delivery.error}` : 'ok', description ?? ''];
-  });
-  print(table(['ID', 'KIND', 'SENDS TO', 'STATE', 'DESCRIPTION'], rows));
-}
-
-function placeOf(target: EventDestination['target']): [kind: string, place: string] {
-  const [kind, shown] = Object.entries(target).find(([, value]) => value !== null) ?? ['unknown', {}];
-  const { address, url, name, host } = shown as Partial<Record<string, unknown>>;
-  return [kind, String(address ?? url ?? name ?? host ?? '-')];
-}
-
-/**
- * Sends a test message, and prints what the destination answered.
- *
- * @throws {OperatorError} exit code 4 for an unknown id, 1 when the destination does not accept it
- */
-export async function testDestination(
-  settings: GatewayServerSettings,
-  id: string,
-  { json }: JsonOption,
-): Promise<void> {
-  requireId(id, 'ed_', 'destination', 'gateway destinations');
-  const result = await withGateway(settings, (client) => client.eventDestinations.test(id));
-  if (json) print(jsonText(result));
-  else if (result.accepted) print(`accepted: ${result.answer}`);
-  if (!result.accepted) throw new OperatorError(`test message not accepted: ${result.answer}`, 1);
-}
 
 export interface RuleChoice extends JsonOption {
   condition?: string[];
@@ -88,12 +52,14 @@ function ruleLine(rule: MessageRule): string[] {
 /** Adds the rules that suit most gateways. @throws {OperatorError} exit code 4 for an unknown id */
 export async function addUsualRules(settings: GatewayServerSettings, id: string, { json }: JsonOption): Promise<void> {
   requireId(id, 'ed_', 'destination', 'gateway destinations');
-  const made = await withGateway(settings, async (client) => {
-    const rules: MessageRule[] = [];
-    for (const rule of usualRules(id)) rules.push(await client.messageRules.create(rule));
-    return rules;
-  });
+  const made = await withGateway(settings, (client) => createUsualRules(client, id));
   show(made, { json }, (rules) => rules.map((rule) => `${rule.id} added: ${rule.description}`).join('\n'));
+}
+
+export async function createUsualRules(client: ManagementClient, destinationId: string): Promise<MessageRule[]> {
+  const rules: MessageRule[] = [];
+  for (const rule of usualRules(destinationId)) rules.push(await client.messageRules.create(rule));
+  return rules;
 }
 
 export async function addRule(settings: GatewayServerSettings, options: RuleChoice): Promise<void> {
@@ -205,12 +171,13 @@ function conditionText(condition: ConditionRecord): string {
   ].join('\n');
 }
 
-function requireId(id: string, prefix: string, what: string, command: string): void {
+/** @throws {OperatorError} exit code 4 when a text is no such id */
+export function requireId(id: string, prefix: string, what: string, command: string): void {
   if (!new RegExp(`^${prefix}\\w+$`).test(id))
     throw new OperatorError(`no ${what} has this id: ${ownCommand(command)} lists them`, 4);
 }
 
-async function collected<T>(all: AsyncIterable<T>, most = Number.POSITIVE_INFINITY): Promise<T[]> {
+export async function collected<T>(all: AsyncIterable<T>, most = Number.POSITIVE_INFINITY): Promise<T[]> {
   const found: T[] = [];
   for await (const each of all) {
     if (found.length >= most) break;

@@ -89,6 +89,8 @@ export class EndpointPolicies {
       signIn?: (payer: string) => PolicyPorts['signIn'];
       /** Opens share links for the policy of a payer, see {@link PolicyTarget}; omitted: there are none. */
       shareLinks?: (payer: string) => PolicyPorts['shareLinks'];
+      /** Makes status pages for the policy of a payer, see {@link PolicyTarget}; left out: they are empty. */
+      statusPage?: (payer: string) => PolicyPorts['statusPage'];
       /** The share of a processor core for policies of one authtoken, 0 to 1, and again for compression; omitted: all of it. */
       share?: number | undefined;
       /** Bytes for the encoders of compress-response of all authtokens; omitted: a share of the memory. */
@@ -128,7 +130,7 @@ export class EndpointPolicies {
 
   #portsOf({ url, payer }: PolicyTarget): Partial<PolicyPorts> & Pick<PolicyPorts, 'processorTime'> {
     const { ipPolicies, hasCertificateAuthority, secret, fetch, request, findAddress, signIn, log } = this.options;
-    const { replacements: thread, shareLinks, knowledge } = this.options;
+    const { replacements: thread, shareLinks, statusPage, knowledge } = this.options;
     const processorTime = this.#times.of(payer);
     const partiesFor = (time: ProcessorTime): HandshakeParties => ({ owner: payer, charge: (ms) => time.spend(ms) });
     return {
@@ -152,6 +154,7 @@ export class EndpointPolicies {
       }),
       ...(signIn && { signIn: signIn(payer) }),
       ...(shareLinks && { shareLinks: shareLinks(payer) }),
+      ...(statusPage && { statusPage: statusPage(payer) }),
       onLog: ({ endpointId, clientIp, place, metadata }) => {
         if (this.#mayLog(payer, url, metadata))
           log.info({ url, endpoint: endpointId, client: clientIp, place, metadata }, 'traffic policy log');

@@ -13,6 +13,7 @@ import { closeConnection, deny } from './deny.ts';
 import { forwardInternal } from './forward-internal.ts';
 import { gatewayShareLinks } from './gateway-share-links.ts';
 import { gatewaySignIn } from './gateway-sign-in.ts';
+import { gatewayStatusPage } from './gateway-status-page.ts';
 import { gatewayUpstream } from './gateway-upstream.ts';
 import { httpRequest } from './http-request.ts';
 import { jwtValidation } from './jwt-validation.ts';
@@ -40,6 +41,7 @@ const IMPLEMENTATIONS = {
   'forward-internal': forwardInternal,
   'gateway-share-links': gatewayShareLinks,
   'gateway-sign-in': gatewaySignIn,
+  'gateway-status-page': gatewayStatusPage,
   'gateway-upstream': gatewayUpstream,
   'http-request': httpRequest,
   'jwt-validation': jwtValidation,

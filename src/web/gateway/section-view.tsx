@@ -9,6 +9,7 @@ import { PlusIcon } from '../ui/icons.tsx';
 import { EmptyState, ProblemNotice } from '../ui/notice.tsx';
 import { linkTo, queryInAddress, route, useTitle } from '../ui/router.ts';
 import { FormDialog } from './action-dialogs.tsx';
+import type { ItemForm } from './form.tsx';
 import { ItemTable } from './item-table.tsx';
 import { ItemView } from './item-view.tsx';
 import { PagedList } from './paged-list.ts';
@@ -46,7 +47,12 @@ export function SectionView<T extends Item>({ section, news }: SectionViewProps<
     // All that was loaded at first, then what changes.
     void list.update(news.value);
   });
-  const isItem = id !== undefined && id !== NEW;
+  const forms: Readonly<Record<string, ItemForm>> = {
+    ...(section.create && { [NEW]: section.create }),
+    ...section.createOther,
+  };
+  const form = id === undefined ? undefined : forms[id];
+  const isItem = id !== undefined && id !== NEW && form === undefined;
   const wasItem = useRef(false);
   useEffect(() => {
     if (wasItem.current && !isItem) focusHeading(document.getElementById('section'));
@@ -58,11 +64,11 @@ export function SectionView<T extends Item>({ section, news }: SectionViewProps<
       {/* Stays, so that the search and the place in the list are there again after a look at one item. */}
       <section aria-labelledby="section" hidden={isItem}>
         <List section={section} list={list} />
-        {id === NEW && section.create && (
+        {form && (
           <FormDialog
             method="POST"
             path={section.path}
-            form={section.create}
+            form={form}
             close={() => window.location.replace(linkTo(section.name))}
             done={(answer) => {
               void list.reload();
@@ -135,6 +141,11 @@ function List<T extends Item>({ section, list }: { section: Section<T>; list: Pa
             {section.create.label}
           </ButtonLink>
         )}
+        {Object.entries(section.createOther ?? {}).map(([name, { label }]) => (
+          <ButtonLink key={name} href={linkTo(section.name, name)}>
+            {label}
+          </ButtonLink>
+        ))}
         {section.exportPath && (
           <ButtonLink
             href={besidePage(`${section.exportPath}?${filterQuery(section, limits.value, filter.value)}`)}

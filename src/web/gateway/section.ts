@@ -74,6 +74,8 @@ export interface Section<T extends Item = Item> extends Watched {
   exportPath?: string;
   empty: { title: string; text: string; command?: string };
   create?: ItemForm;
+  /** Other forms for a new item, by their parts of the address. */
+  createOther?: Readonly<Record<string, ItemForm>>;
   facts: (item: T) => readonly Fact[];
   /** The link to its history; null: it has none. Left out: no item has one. */
   historyOf?: (item: T) => string | null;

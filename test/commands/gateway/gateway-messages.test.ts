@@ -1,6 +1,10 @@
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { gatewayCommands } from '../../support/gateway-commands.ts';
+import { exchange } from '../../support/https-exchange.ts';
 import { startMailServer } from '../../support/mail-server.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 const commands = gatewayCommands({ policyNetworks: [] });
 
@@ -87,4 +91,73 @@ it('gateway conditions says who was told, and acknowledges and silences', async 
   expect(await commands.run('conditions', 'acknowledge', id)).toMatch(/acknowledged at \S+ by gateway/);
   expect(await commands.run('conditions', 'silence', id, '--for', '8h')).toMatch(/silenced until \S+ by gateway/);
   expect(await commands.run('log', '--object', id)).toMatch(/condition_updated/);
+});
+
+/** With its secrets. */
+function targetOf(id: string): unknown {
+  const { eventDestinations: all } = commands.gateway.store;
+  const row = all.get(id);
+  return row && all.target(row);
+}
+
+it('gateway destinations adds and removes destinations, with secrets from files only', async () => {
+  const secret = join(temporaryFolder(), 'secret');
+  writeFileSync(secret, 'hunter2hunter2\n');
+  const smtp = ['--smtp', 'smtps://gateway@mail.example.com', '--secret-file', secret];
+  const added = await commands.run(
+    'destinations',
+    'add',
+    'email',
+    'ops@example.com',
+    ...smtp,
+    '--usual-rules',
+    '-d',
+    'night',
+  );
+  const [, id = ''] = /^(ed_\w+) added\n(?:mr_\w+ added: .*\n){3}$/.exec(added) ?? [];
+  expect(await commands.run('destinations')).toMatch(new RegExp(`^${id} +email +ops@example\\.com +ok +night`, 'm'));
+  expect(targetOf(id)).toMatchObject({
+    host: 'mail.example.com',
+    port: 465,
+    password: 'hunter2hunter2',
+  });
+  writeFileSync(secret, 'https://hooks.slack.com/services/T1/B2/x\n');
+  const slack = JSON.parse(await commands.run('destinations', 'add', 'slack', '--secret-file', secret, '--json'));
+  expect(targetOf(slack.id)).toMatchObject({
+    url: 'https://hooks.slack.com/services/T1/B2/x',
+  });
+  const hook = await commands.run('destinations', 'add', 'webhook', 'https://hooks.example.com/x');
+  expect(hook).toMatch(/^ed_\w+ added\nsigning secret, shown once: whsec_/);
+  await expect(commands.run('destinations', 'remove', id)).rejects.toThrow(/in use: the message rule mr_\w+ names it/);
+  expect(await commands.run('destinations', 'remove', slack.id)).toBe(`${slack.id} removed\n`);
+  for (const [args, message] of [
+    [['slack', 'https://hooks.slack.com/services/x'], /is a secret; write it into a file: --secret-file/],
+    [['discord'], /needs --secret-file, a file with the URL of a webhook/],
+    [['telegram', '--secret-file', secret], /name the number of a chat/],
+    [['email', 'ops@example.com'], /needs --smtp/],
+    [['pigeon', 'x'], /unknown kind of destination pigeon: use one of email, ntfy/],
+    [['ntfy', 'https://ntfy.sh/x', '--secret-file', `${secret}s`], /--secret-file: cannot be read: ENOENT/],
+  ] as const)
+    await expect(commands.run('destinations', 'add', ...args)).rejects.toMatchObject({
+      message: expect.stringMatching(message),
+      exitCode: 2,
+    });
+});
+
+it('gateway status-pages adds, lists and removes pages', async () => {
+  const endpoint = ['--endpoint', 'cam.localhost=Camera at the gate', '--endpoint', 'tcp://tcp.localhost:2000=Shell'];
+  const added = await commands.run('status-pages', 'add', 'status.localhost', '--title', 'Quarry', ...endpoint);
+  const [, id = ''] = /^(ep_\w+) added: https:\/\/status\.localhost:\d+\n$/.exec(added) ?? [];
+  expect(await commands.run('status-pages')).toMatch(
+    new RegExp(`^${id} +https://status\\.localhost:\\d+ +Quarry +2$`, 'm'),
+  );
+  const page = await exchange(`https://status.localhost:${commands.gateway.httpsPort}/`);
+  expect(page.body.toString()).toContain('<h2>Camera at the gate</h2>');
+  await expect(
+    commands.run('status-pages', 'add', 'a.localhost', '--title', 'A', '--endpoint', 'cam'),
+  ).rejects.toMatchObject({
+    exitCode: 2,
+  });
+  expect(await commands.run('status-pages', 'remove', id)).toBe(`${id} removed\n`);
+  await expect(commands.run('status-pages', 'remove', id)).rejects.toThrow(/no endpoint|not found|unknown/i);
 });

@@ -3,6 +3,7 @@ import type { JSX } from 'preact';
 import type { AccessChoices, AccessText } from '../../../gateway/api/dashboard/access-text.ts';
 import type { Endpoint } from '../../../management/resources/endpoint.ts';
 import type { Person } from '../../../management/resources/person.ts';
+import { statusPageIn, statusPagePolicy } from '../../../management/status-page-policy.ts';
 import { AccessForm, accessText, isInternal, type NamesFieldProps, takesLinks } from '../../ui/access-form.tsx';
 import { AddressView, UnicodeForm } from '../../ui/address.tsx';
 import { Button } from '../../ui/button.tsx';
@@ -15,7 +16,7 @@ import { edited } from '../action-dialogs.tsx';
 import { For, optional } from '../cells.tsx';
 import { FIGURES, TrafficFigure, TrafficFigures } from '../endpoint-traffic.tsx';
 import { LABEL_FILTER, SITE_FILTER } from '../filters.ts';
-import { type FormField, FormFieldInput, type FormValues, type Option } from '../form.tsx';
+import { type FormField, FormFieldInput, type FormValues, type Option, textLines } from '../form.tsx';
 import { ItemLink } from '../item-link.tsx';
 import { LastDayLine } from '../last-day.tsx';
 import { loadItems } from '../paged-list.ts';
@@ -66,6 +67,44 @@ const bodyOf = ({ url = '', traffic_policy = '', pooling_enabled }: FormValues):
   traffic_policy,
   pooling_enabled: pooling_enabled === 'yes',
 });
+
+const STATUS_FIELDS: readonly FormField[] = [
+  { name: 'title', label: 'Title of the page', kind: 'text', required: 'Enter a title.' },
+  { name: 'text', label: 'Text', hint: 'Optional: below the title.', kind: 'text' },
+  {
+    name: 'endpoints',
+    label: 'Endpoints',
+    hint: 'One on each line: its URL, a space, and what the page calls it. Readers see the title only.',
+    kind: 'lines',
+    required: 'Enter an endpoint, such as https://cam.example.com Camera at the gate.',
+  },
+];
+
+/** The policy of a cloud endpoint that is a status page. */
+const statusPolicy = ({ title = '', text = '', endpoints }: FormValues): string =>
+  statusPagePolicy({
+    title: title.trim(),
+    ...(text.trim() !== '' && { text: text.trim() }),
+    endpoints: textLines(endpoints).map((line) => {
+      const [url = ''] = line.split(/\s/, 1);
+      return { url, title: line.slice(url.length).trim() };
+    }),
+  });
+
+/** A form for what a status page says, instead of its policy. */
+function statusPageActions({ id, traffic_policy }: Endpoint): Action[] {
+  const page = statusPageIn(traffic_policy ?? '');
+  if (page === null) return [];
+  const { title, text = '', endpoints } = page;
+  const lines = endpoints.map((each) => `${each.url} ${each.title}`).join('\n');
+  const form = {
+    label: 'Edit status page',
+    fields: STATUS_FIELDS,
+    values: { title, text, endpoints: lines },
+    body: (values: FormValues) => ({ traffic_policy: statusPolicy(values) }),
+  };
+  return [edited({ name: 'status-page', label: form.label, method: 'PATCH', path: `/endpoints/${id}`, form })];
+}
 
 /** Those of agents are changed where their policies are. */
 const whoMayComeIn = ({ access = [], url, type }: Endpoint): string =>
@@ -135,6 +174,22 @@ export const endpointsSection = resource<Endpoint>(RESOURCES.endpoints, {
     command: 'device-agent tunnels start 8080',
   },
   create: { label: 'Create cloud endpoint', fields: FIELDS, body: bodyOf },
+  createOther: {
+    'new-status-page': {
+      label: 'Create status page',
+      fields: [
+        {
+          name: 'url',
+          label: 'URL of the page',
+          hint: 'Such as https://status.example.com: below the domain of this gateway, or of a reserved domain.',
+          kind: 'text',
+          required: 'Enter a URL, such as https://status.example.com.',
+        },
+        ...STATUS_FIELDS,
+      ],
+      body: (values) => ({ url: values.url?.trim(), traffic_policy: statusPolicy(values) }),
+    },
+  },
   edit: {
     label: 'Edit cloud endpoint',
     fields: FIELDS,
@@ -170,7 +225,9 @@ export const endpointsSection = resource<Endpoint>(RESOURCES.endpoints, {
   // What an agent or a TLS edge has brought is changed there.
   actions: (endpoint, { edit, remove }) => [
     ...shareable(endpoint),
-    ...(isCloud(endpoint) ? [...(isHttp(endpoint) ? [accessAction(endpoint)] : []), ...edit, ...remove] : []),
+    ...(isCloud(endpoint)
+      ? [...statusPageActions(endpoint), ...(isHttp(endpoint) ? [accessAction(endpoint)] : []), ...edit, ...remove]
+      : []),
   ],
 });
 

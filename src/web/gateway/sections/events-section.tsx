@@ -1,6 +1,8 @@
 import type { EventDestination, EventSubscription, RefusedEvent } from '../../../management/resources/event.ts';
+import type { MessageRule } from '../../../management/resources/message-rule.ts';
 import { usualRules } from '../../../management/usual-rules.ts';
 import { Badge } from '../../ui/notice.tsx';
+import { span } from '../../ui/time-span.ts';
 import { confirmed, edited } from '../action-dialogs.tsx';
 import { Ago, Named, optional } from '../cells.tsx';
 import { type FormField, type FormValues, type ItemForm, textLines } from '../form.tsx';
@@ -255,6 +257,17 @@ export const eventDestinationsSection = resource<EventDestination>(RESOURCES.eve
   },
   more: (destination) => (
     <>
+      <OwnedItems<MessageRule>
+        key={`${destination.id} rules`}
+        title="Message rules"
+        path="/message_rules"
+        listKey="message_rules"
+        section="message-rules"
+        columns={RULE_COLUMNS}
+        owner={destination}
+        isOwned={({ destination_ids }) => destination_ids.includes(destination.id)}
+        none={<p class="hint">No rule names it: nobody is told here when something goes wrong.</p>}
+      />
       <OwnedItems<EventSubscription>
         key={destination.id}
         title="Subscriptions"
@@ -295,6 +308,11 @@ export const eventDestinationsSection = resource<EventDestination>(RESOURCES.eve
     ...remove,
   ],
 });
+
+const RULE_COLUMNS: readonly ListColumn<MessageRule>[] = [
+  { head: 'About', cell: ({ description, conditions }) => description || conditions.join(', ') || 'Everything' },
+  { head: 'After', cell: ({ after_minutes }) => span(after_minutes * 60_000) },
+];
 
 const REFUSED_COLUMNS: readonly ListColumn<RefusedEvent>[] = [
   { head: 'Event', cell: ({ event_type, event_id }) => <Named name={event_type} below={event_id} /> },
