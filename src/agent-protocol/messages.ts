@@ -27,6 +27,8 @@ export const StreamType = {
   refusedAnswer: 0xfffffffa,
   /** Of this project only, to gateways that announce it: whether the upstream of an endpoint can be reached. */
   upstreamState: 0xfffffff9,
+  /** Of this project only, to gateways that announce it: how far apart the agent's heartbeats are from now on. */
+  pace: 0xfffffff8,
   /** Of this project only: the other gateways of a cluster, where an agent may have a second session. */
   otherNodes: 0xfffffffb,
   heartbeat: 0xffffffff,
@@ -113,6 +115,7 @@ const AuthExtra = z.preprocess(
     refusedanswers: announced,
     policywarnings: announced,
     upstreamstates: announced,
+    heartbeatpace: announced,
   }),
 );
 
@@ -223,6 +226,11 @@ export type UnbindRequest = z.output<typeof UnbindRequest>;
 export const UpstreamState = z.object({ Id: z.string(), Down: z.boolean() });
 export type UpstreamState = z.output<typeof UpstreamState>;
 
+/** `IntervalMs`, in milliseconds: what the agent would like, and in the answer what the gateway grants. */
+export const PaceRequest = z.object({ IntervalMs: z.number().positive() });
+export type PaceRequest = z.output<typeof PaceRequest>;
+export const PaceAnswer = z.object({ Error: text, IntervalMs: z.number().positive().catch(0) });
+
 export const CommandAnswer = z.object({ Error: text });
 
 /** Answers that agents get; `Error` is set when the gateway refuses. */
@@ -235,9 +243,17 @@ export const AuthAnswer = z.object({
       SecondLink: announced,
       RequestFeed: announced,
       UpstreamStates: announced,
+      HeartbeatPace: announced,
       Node: announcedText,
     })
-    .catch({ StreamWindow: 0, SecondLink: false, RequestFeed: false, UpstreamStates: false, Node: '' }),
+    .catch({
+      StreamWindow: 0,
+      SecondLink: false,
+      RequestFeed: false,
+      UpstreamStates: false,
+      HeartbeatPace: false,
+      Node: '',
+    }),
 });
 
 /** `Nodes`: addresses of their HTTPS ports, `host:port`. `Name`: the server name for sessions there. */

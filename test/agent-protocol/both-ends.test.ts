@@ -355,6 +355,7 @@ describe('peers that support larger windows', () => {
         SecondLink: false,
         RequestFeed: false,
         UpstreamStates: false,
+        HeartbeatPace: false,
         Node: '',
       });
     }

@@ -13,9 +13,13 @@ export interface GatewaySocketOptions {
   /** TLS session of an earlier connection to the same gateway, to be resumed. */
   tlsSession?: Buffer | null;
   onTlsSession?(session: Buffer): void;
+  /** Data is expensive: no keys of the hybrid with ML-KEM, 1.2 kB each way, and no probes of TCP between heartbeats. */
+  isMetered?: boolean;
 }
 
 const KEEP_ALIVE_MS = 30_000;
+const METERED_KEEP_ALIVE_MS = 120_000;
+const METERED_GROUPS = 'X25519:P-256:P-384';
 
 /**
  * Connects to a gateway, and verifies its certificate.
@@ -24,11 +28,11 @@ const KEEP_ALIVE_MS = 30_000;
  * @throws the dial's error, the signal's reason, or Error `tls handshake error: …`
  */
 export async function connectToGateway(options: GatewaySocketOptions, signal: AbortSignal): Promise<TLSSocket> {
-  const { address, dial, ca, tlsSession, onTlsSession } = options;
+  const { address, dial, ca, tlsSession, onTlsSession, isMetered = false } = options;
   const { host, serverName } = address;
   const tcp = await dial(address, signal);
   tcp.setNoDelay(true);
-  tcp.setKeepAlive(true, KEEP_ALIVE_MS);
+  tcp.setKeepAlive(true, isMetered ? METERED_KEEP_ALIVE_MS : KEEP_ALIVE_MS);
   const tls = connect({
     socket: tcp,
     host,
@@ -36,6 +40,7 @@ export async function connectToGateway(options: GatewaySocketOptions, signal: Ab
     ca: Buffer.from(ca),
     ...(serverName !== undefined && { servername: serverName }),
     ...(tlsSession && { session: tlsSession }),
+    ...(isMetered && { ecdhCurve: METERED_GROUPS }),
   });
   if (onTlsSession) tls.on('session', onTlsSession);
   tls.on('close', () => tcp.destroy());

@@ -28,6 +28,7 @@ import {
 } from '../gateway-link.ts';
 import { routeTo } from '../gateway-route.ts';
 import { connectToGateway } from '../gateway-socket.ts';
+import { LinkPace, TICK_MS } from '../link-pace.ts';
 import { ProgressMonitor } from '../progress-monitor.ts';
 import { RpcQueue } from '../rpc-queue.ts';
 import { authRequest, bindRequest, NOT_SUPPORTED, reportReach, watchRequests } from './requests.ts';
@@ -37,7 +38,6 @@ import {
   type Resumption,
   type SessionLinkOptions,
   SessionLinks,
-  TICK_MS,
 } from './session-links.ts';
 import { ProxyStream, UpstreamStream } from './upstream-stream.ts';
 
@@ -65,6 +65,7 @@ export function openNativeLink(options: GatewayLinkOptions): GatewayLink {
   const progress = new ProgressMonitor(clock);
   const resumption: Resumption = { clientId: '', tlsSession: null };
   const { address, dial, ca } = route;
+  const pace = options.pace ?? new LinkPace('default', clock);
   const fixed = {
     address,
     dial,
@@ -72,6 +73,7 @@ export function openNativeLink(options: GatewayLinkOptions): GatewayLink {
     version,
     metadata: sessionMetadata(),
     resumption,
+    pace,
     clock,
     progress,
     log,
@@ -80,6 +82,7 @@ export function openNativeLink(options: GatewayLinkOptions): GatewayLink {
   return {
     ...route,
     progress,
+    isMetered: pace.kind === 'metered',
     connect: () => connectNativeSession({ ...fixed, number: 0, authtoken: authtoken() }),
     connectTo: ({ address: node, serverName }, signal) => {
       const { dial, address } = routeTo(node, options.proxies, options.authorities);
@@ -99,13 +102,14 @@ export function openNativeLink(options: GatewayLinkOptions): GatewayLink {
  * @throws {SessionRefused} when the gateway is unreachable, cannot be verified, or refuses
  */
 async function connectNativeSession(options: NativeSessionOptions, outer?: AbortSignal): Promise<GatewaySession> {
-  const { address, dial, ca, resumption, clock, authtoken } = options;
+  const { address, dial, ca, resumption, pace, clock, authtoken } = options;
+  const isMetered = pace.kind === 'metered';
   const work = async (signal: AbortSignal) => {
     const onTlsSession = (session: Buffer) => {
       resumption.tlsSession = session;
     };
     const socket = await connectToGateway(
-      { address, dial, ca, tlsSession: resumption.tlsSession, onTlsSession },
+      { address, dial, ca, tlsSession: resumption.tlsSession, onTlsSession, isMetered },
       signal,
     );
     const session = new NativeSession(socket, options);
@@ -175,6 +179,7 @@ class NativeSession implements GatewaySession {
     }
     resumption.clientId = answer.ClientId;
     this.#links.extend(answer.Extra);
+    this.options.pace.joined();
     this.#hasReports = answer.Extra.RequestFeed;
     this.#takesUpstreamStates = answer.Extra.UpstreamStates;
     const { Node: id } = answer.Extra;
@@ -287,6 +292,7 @@ class NativeSession implements GatewaySession {
       connecting: served.upstream.connect(),
       isHttp: Proto === 'http' || Proto === 'https',
       traffic: served.upstream.observeConnection?.(),
+      use: this.#links.use,
       onClosed: () => {
         this.#streams -= 1;
         if (this.#streams === 0) this.#onNoStreams();

@@ -10,7 +10,7 @@ import type { EndpointRequest, EndpointUpstream, RequestWatcher } from '../conne
 import { CLIENT_TYPE } from '../gateway-link.ts';
 
 // Both requests are what `@ngrok/ngrok` 1.7.0 sends for the same settings, and what it does not know: `StreamWindow`,
-// `SecondLink`, `RequestFeed`, `Nodes`, `RefusedAnswers`, `PolicyWarnings`, `UpstreamStates` and `LegNumber`. A test compares them.
+// `SecondLink`, `RequestFeed`, `Nodes`, `RefusedAnswers`, `PolicyWarnings`, `UpstreamStates`, `HeartbeatPace` and `LegNumber`. A test compares them.
 
 const NANOSECONDS_PER_S = 1e9;
 const NO_HANDLER = 'the agent has not defined a callback for this operation';
@@ -62,6 +62,7 @@ export function authRequest(options: {
       RefusedAnswers: true,
       PolicyWarnings: true,
       UpstreamStates: true,
+      HeartbeatPace: true,
       ...(options.number > 0 && { LegNumber: options.number }),
     },
   };

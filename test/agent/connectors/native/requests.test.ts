@@ -60,6 +60,7 @@ function comparable(value: unknown): unknown {
     'RefusedAnswers',
     'PolicyWarnings',
     'UpstreamStates',
+    'HeartbeatPace',
   ];
   const known = Object.fromEntries(Object.entries(value).filter(([key]) => !own.includes(key)));
   const members = Object.entries(known).map(([key, member]) => {
