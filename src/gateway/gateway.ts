@@ -23,6 +23,7 @@ import { AuthtokenAuthentication } from './access/authtoken-authentication.ts';
 import { addressRules, RestrictedAddresses } from './access/ip-rules.ts';
 import { policySecrets } from './access/policy-secrets.ts';
 import type { GatewayMetrics } from './api/gateway-metrics.ts';
+import { AgentTickets } from './certificates/agent-tickets.ts';
 import { HttpChallenges, TlsAlpnChallenges, TxtChallenges } from './certificates/challenges/challenges.ts';
 import { DomainCertificates } from './certificates/domain-certificates.ts';
 import { openLocalCa } from './certificates/local-ca/local-ca.ts';
@@ -293,10 +294,12 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     const tunnel = cluster === null ? endpoints.withLabels(labels) : cluster.withLabels(labels);
     return tunnel && 'node' in tunnel ? undefined : tunnel;
   };
+  const agentTickets = new AgentTickets(store.box);
   const edge = new EdgeServer(context, {
     ...{ ca, domainCertificates, challenges, services, serviceMessages, agents, relays, isRefused },
     tlsEdges: (route) => new TlsEdges(context, { index: edgeIndex, policies, isRefused, withLabels, ...route }),
     domainOf: (name) => store.reservedDomains.covering(name)?.domain ?? ownDomainOf(name, domains),
+    agentTickets,
     authorityPem: (id) => store.certificateAuthorities.get(id)?.ca_pem ?? null,
     ...edgeServerLimits(options.edgeLimits, shares),
   });
@@ -335,6 +338,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     access: new AuthtokenAuthentication(context, acl, names, refusesAgent),
     binder: new EndpointBinder(context, { policies, tcpPorts: allocator, leases, watch }),
     issueCertificate: () => ca.issue([...new Set([connect, options.host, 'localhost', '127.0.0.1', '::1'])]),
+    tickets: agentTickets,
     leases,
     node: cluster?.sessionNode(connect) ?? null,
   });

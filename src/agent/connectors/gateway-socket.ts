@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { isIP } from 'node:net';
+import { isIP, type Socket } from 'node:net';
 import { connect, type TLSSocket } from 'node:tls';
 import { messageOf } from '../../lib/errors.ts';
 import type { Dial } from '../../lib/network/dial.ts';
@@ -28,9 +28,17 @@ const METERED_GROUPS = 'X25519:P-256:P-384';
  * @throws the dial's error, the signal's reason, or Error `tls handshake error: …`
  */
 export async function connectToGateway(options: GatewaySocketOptions, signal: AbortSignal): Promise<TLSSocket> {
-  const { address, dial, ca, tlsSession, onTlsSession, isMetered = false } = options;
+  return secureGateway(await options.dial(options.address, signal), options, signal);
+}
+
+/** Does the TLS handshake on a connection to a gateway. @throws as {@link connectToGateway} */
+export async function secureGateway(
+  tcp: Socket,
+  options: Omit<GatewaySocketOptions, 'dial'>,
+  signal: AbortSignal,
+): Promise<TLSSocket> {
+  const { address, ca, tlsSession, onTlsSession, isMetered = false } = options;
   const { host, serverName } = address;
-  const tcp = await dial(address, signal);
   tcp.setNoDelay(true);
   tcp.setKeepAlive(true, isMetered ? METERED_KEEP_ALIVE_MS : KEEP_ALIVE_MS);
   const tls = connect({
@@ -50,9 +58,12 @@ export async function connectToGateway(options: GatewaySocketOptions, signal: Ab
   } catch (error) {
     tls.destroy();
     signal.throwIfAborted();
-    throw new Error(`tls handshake error: ${messageOf(error)}`, { cause: error });
+    throw new HandshakeFailed(`tls handshake error: ${messageOf(error)}`, { cause: error });
   }
 }
+
+/** The other side answers, but not as the gateway. */
+export class HandshakeFailed extends Error {}
 
 /** Address for agent sessions in ngrok's cloud. */
 export const CLOUD_ADDRESS = 'connect.ngrok-agent.com:443';

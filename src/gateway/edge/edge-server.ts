@@ -5,6 +5,7 @@ import { listen } from '../../lib/network/listen.ts';
 import { LoadBalancers } from '../../lib/network/load-balancers.ts';
 import { noteArrival } from '../../lib/time/loop-turn.ts';
 import { TokenBucket } from '../../lib/time/token-bucket.ts';
+import type { AgentTickets } from '../certificates/agent-tickets.ts';
 import type { HttpChallenges, TlsAlpnChallenges } from '../certificates/challenges/challenges.ts';
 import type { DomainCertificates } from '../certificates/domain-certificates.ts';
 import type { LocalCa } from '../certificates/local-ca/local-ca.ts';
@@ -44,6 +45,8 @@ export interface EdgeServerOptions {
   serviceMessages: MessageClasses;
   agents: AgentConnections;
   authorityPem: (id: string) => string | null;
+  /** Omitted: those of each context, which other gateways and later processes do not know. */
+  agentTickets?: AgentTickets;
   tlsEdges: (parts: TlsRouteParts) => TlsEdgeRouter;
   tlsLimits?: Partial<TlsLimits>;
   /** Milliseconds without a byte after which a tcp or tls connection is closed; left out: the default. */
@@ -134,7 +137,7 @@ export class EdgeServer {
       servedAs: (name) => this.#servedAs(name),
     });
     this.#streams = new StreamProxy(context, { internal, idleTimeout: options.streamIdleTimeout });
-    const handshakes = new Handshakes(this.#certificates, options.authorityPem);
+    const handshakes = new Handshakes(this.#certificates, options.authorityPem, options.agentTickets);
     const parts = { internal, handshakes, streams: this.#streams };
     this.#edges = options.tlsEdges(parts);
     const http = { limits, memory: clientMemory(limits.memory), counters, log };

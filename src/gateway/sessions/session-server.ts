@@ -11,6 +11,7 @@ import { systemClock } from '../../lib/time/clock.ts';
 import { withDeadline } from '../../lib/time/deadline.ts';
 import { noteArrival } from '../../lib/time/loop-turn.ts';
 import type { AgentLimits } from '../../settings/gateway-settings.ts';
+import type { AgentTickets } from '../certificates/agent-tickets.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
 import { newestOfLargestShare } from '../endpoints/endpoint-owner.ts';
 import { AGENT_LIMITS, AgentMemory, GlitchLimits, LoggedSessions, OptionBytes, RequestTurns } from './agent-limits.ts';
@@ -65,6 +66,7 @@ export class SessionServer
   /** When the current certificate was issued, in Unix milliseconds. */
   #issuedAt = 0;
   #renewAt = 0;
+  #ticketPeriod = 0;
   #renewal: NodeJS.Timeout | undefined;
 
   constructor(
@@ -78,6 +80,8 @@ export class SessionServer
     private readonly own: Pick<LinkOptions, 'access' | 'binder'> & {
       /** Issues the certificate that agents see; called again at `renewAt`, in Unix milliseconds. */
       issueCertificate(): Promise<{ cert: string; key: string; renewAt: number }>;
+      /** Omitted: of this process only. */
+      tickets?: AgentTickets;
       leases: Pick<AddressLeasing, 'isIdOfOther'> | null;
       node: SessionNode | null;
       /** Omitted: a share of the machine's memory. */
@@ -282,7 +286,9 @@ export class SessionServer
   async #renew(): Promise<void> {
     const now = Date.now();
     const { cert, key, renewAt } = await this.own.issueCertificate();
-    this.#secureContext = createSecureContext({ ...TLS_SERVER_OPTIONS, cert, key });
+    const { tickets } = this.own;
+    this.#secureContext = createSecureContext({ ...TLS_SERVER_OPTIONS, ...tickets?.options, cert, key });
+    this.#ticketPeriod = tickets?.period ?? 0;
     this.#issuedAt = now;
     this.#renewAt = renewAt;
   }
@@ -290,7 +296,8 @@ export class SessionServer
   async #renewWhenDue(): Promise<void> {
     const now = Date.now();
     // A certificate issued while the clock was ahead may not be valid yet.
-    if (this.#issuedAt <= now && now < this.#renewAt) return;
+    const areTicketsCurrent = this.#ticketPeriod === (this.own.tickets?.period ?? 0);
+    if (this.#issuedAt <= now && now < this.#renewAt && areTicketsCurrent) return;
     try {
       await this.#renew();
     } catch (error) {

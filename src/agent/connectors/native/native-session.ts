@@ -27,10 +27,11 @@ import {
   sessionMetadata,
 } from '../gateway-link.ts';
 import { routeTo } from '../gateway-route.ts';
-import { connectToGateway } from '../gateway-socket.ts';
+import { connectToGateway, type GatewaySocketOptions } from '../gateway-socket.ts';
 import { LinkPace, TICK_MS } from '../link-pace.ts';
 import { ProgressMonitor } from '../progress-monitor.ts';
 import { RpcQueue } from '../rpc-queue.ts';
+import { ProbedConnection } from './probed-connection.ts';
 import { authRequest, bindRequest, NOT_SUPPORTED, reportReach, watchRequests } from './requests.ts';
 import {
   HEARTBEAT_INTERVAL_S,
@@ -64,6 +65,8 @@ export function openNativeLink(options: GatewayLinkOptions): GatewayLink {
   const route = routeTo(options.serverAddr, options.proxies, options.authorities);
   const progress = new ProgressMonitor(clock);
   const resumption: Resumption = { clientId: '', tlsSession: null };
+  /** Of sessions beside the first one. Gateways of a cluster resume each other's. */
+  let nodeSession: Buffer | null = null;
   const { address, dial, ca } = route;
   const pace = options.pace ?? new LinkPace('default', clock);
   const fixed = {
@@ -79,20 +82,31 @@ export function openNativeLink(options: GatewayLinkOptions): GatewayLink {
     log,
     onCommand,
   };
+  const isMetered = pace.kind === 'metered';
+  const probed = new ProbedConnection(() => socketOptions(fixed), route.probe, clock);
   return {
     ...route,
+    probe: probed.probe,
     progress,
-    isMetered: pace.kind === 'metered',
-    connect: () => connectNativeSession({ ...fixed, number: 0, authtoken: authtoken() }),
+    isMetered,
+    connect: () => connectNativeSession({ ...fixed, number: 0, authtoken: authtoken() }, { probed }),
     connectTo: ({ address: node, serverName }, signal) => {
-      const { dial, address } = routeTo(node, options.proxies, options.authorities);
-      const there = { ...fixed, dial, address: { ...address, serverName }, progress: new ProgressMonitor(clock) };
-      // The same agent for the gateways, whose TLS sessions are not those of the first one.
+      const { dial, address: its } = routeTo(node, options.proxies, options.authorities);
+      const there = { ...fixed, dial, address: { ...its, serverName }, progress: new ProgressMonitor(clock) };
+      // The same agent for the gateways.
       const { clientId } = resumption;
-      const session = { ...there, resumption: { clientId, tlsSession: null }, number: 1, authtoken: authtoken() };
-      return connectNativeSession(session, signal);
+      const own = {
+        clientId,
+        get tlsSession() {
+          return nodeSession ?? (serverName === address.serverName ? resumption.tlsSession : null);
+        },
+        set tlsSession(session) {
+          nodeSession = session;
+        },
+      };
+      return connectNativeSession({ ...there, resumption: own, number: 1, authtoken: authtoken() }, { outer: signal });
     },
-    close() {},
+    close: () => probed.close(),
   };
 }
 
@@ -101,17 +115,13 @@ export function openNativeLink(options: GatewayLinkOptions): GatewayLink {
  *
  * @throws {SessionRefused} when the gateway is unreachable, cannot be verified, or refuses
  */
-async function connectNativeSession(options: NativeSessionOptions, outer?: AbortSignal): Promise<GatewaySession> {
-  const { address, dial, ca, resumption, pace, clock, authtoken } = options;
-  const isMetered = pace.kind === 'metered';
+async function connectNativeSession(
+  options: NativeSessionOptions,
+  { probed, outer }: { probed?: ProbedConnection; outer?: AbortSignal },
+): Promise<GatewaySession> {
+  const { clock, authtoken } = options;
   const work = async (signal: AbortSignal) => {
-    const onTlsSession = (session: Buffer) => {
-      resumption.tlsSession = session;
-    };
-    const socket = await connectToGateway(
-      { address, dial, ca, tlsSession: resumption.tlsSession, onTlsSession, isMetered },
-      signal,
-    );
+    const socket = probed?.take() ?? (await connectToGateway(socketOptions(options), signal));
     const session = new NativeSession(socket, options);
     signal.addEventListener('abort', () => session.end(messageOf(signal.reason)));
     await session.start();
@@ -123,6 +133,14 @@ async function connectNativeSession(options: NativeSessionOptions, outer?: Abort
     if (error instanceof SessionRefused) throw error;
     throw new SessionRefused(null, redact(messageOf(error), authtoken), { cause: error });
   }
+}
+
+function socketOptions(options: Omit<SessionLinkOptions, 'authtoken'>): GatewaySocketOptions {
+  const { address, dial, ca, resumption, pace } = options;
+  const onTlsSession = (session: Buffer) => {
+    resumption.tlsSession = session;
+  };
+  return { address, dial, ca, tlsSession: resumption.tlsSession, onTlsSession, isMetered: pace.kind === 'metered' };
 }
 
 interface Served {
