@@ -21,8 +21,8 @@ const REQUESTS = 1_000;
 const DAY_S = 86_400;
 /** A lost session is noticed and replaced within this time, in seconds. */
 const PATIENCE_S = 150;
-/** After a reconnect, until its last bytes have passed. */
-const REST_S = 5;
+/** Until the last bytes have passed, and before the first heartbeat after a reconnect. */
+const REST_S = 2;
 
 /** Bytes on the wire of a device's network namespace, with TCP and IP headers: idle, at a reconnect, at a silent loss, at work. */
 export async function benchData(): Promise<void> {

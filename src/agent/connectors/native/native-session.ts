@@ -182,13 +182,10 @@ class NativeSession implements GatewaySession {
 
   /** Authenticates; rejects when the gateway refuses, or the connection is lost. */
   async start(): Promise<void> {
-    const { authtoken, version, metadata, resumption, number, onCommand } = this.options;
+    const { authtoken, version, metadata, resumption, number } = this.options;
     const { clientId } = resumption;
     const heartbeats = { heartbeatIntervalS: HEARTBEAT_INTERVAL_S, heartbeatToleranceS: HEARTBEAT_TOLERANCE_S };
-    const request = authRequest({
-      ...{ authtoken, clientId, version, metadata, number, takesCommands: onCommand !== undefined },
-      ...heartbeats,
-    });
+    const request = authRequest({ authtoken, clientId, version, metadata, number, ...heartbeats });
     const answer = await this.#links.call(StreamType.auth, request, AuthAnswer);
     if (answer.Error !== '') {
       this.end('refused');

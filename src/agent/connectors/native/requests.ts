@@ -9,13 +9,27 @@ import type { TrafficPolicyDocument } from '../../../traffic-policy/document.ts'
 import type { EndpointRequest, EndpointUpstream, RequestWatcher } from '../connector.ts';
 import { CLIENT_TYPE } from '../gateway-link.ts';
 
-// Both requests are what `@ngrok/ngrok` 1.7.0 sends for the same settings, and what it does not know: `StreamWindow`,
+// Both requests are what `@ngrok/ngrok` 1.7.0 sends for the same settings, without members that say nothing, which gateways of
+// every version take for left out, and with what it does not know: `StreamWindow`,
 // `SecondLink`, `RequestFeed`, `Nodes`, `RefusedAnswers`, `PolicyWarnings`, `UpstreamStates`, `HeartbeatPace` and `LegNumber`. A test compares them.
 
 const NANOSECONDS_PER_S = 1e9;
 const NO_HANDLER = 'the agent has not defined a callback for this operation';
 const SYSTEMS: Readonly<Record<string, string>> = { win32: 'windows' };
 const MACHINES: Readonly<Record<string, string>> = { x64: 'x86_64', arm64: 'aarch64', ia32: 'x86' };
+
+/** Without empty members: half of a request, each time that a device comes back. */
+function withoutEmpty(value: object): object {
+  const said = Object.entries(value).map(([name, member]): [string, unknown] => {
+    const isPlain = typeof member === 'object' && member !== null && !Array.isArray(member);
+    return [name, isPlain ? withoutEmpty(member) : member];
+  });
+  return Object.fromEntries(said.filter(([, member]) => !isEmpty(member)));
+}
+
+function isEmpty(member: unknown): boolean {
+  return typeof member === 'object' && member !== null ? Object.keys(member).length === 0 : !member;
+}
 
 export function authRequest(options: {
   authtoken: string;
@@ -25,13 +39,11 @@ export function authRequest(options: {
   metadata: string;
   heartbeatIntervalS: number;
   heartbeatToleranceS: number;
-  /** Whether it restarts and stops when the gateway asks for it. */
-  takesCommands: boolean;
   /** Above 0 for a session beside the first one. */
   number: number;
 }): object {
   const { version } = options;
-  return {
+  return withoutEmpty({
     Version: ['3', '2'],
     ClientId: options.clientId,
     Extra: {
@@ -45,9 +57,6 @@ export function authRequest(options: {
       Cookie: '',
       HeartbeatInterval: options.heartbeatIntervalS * NANOSECONDS_PER_S,
       HeartbeatTolerance: options.heartbeatToleranceS * NANOSECONDS_PER_S,
-      UpdateUnsupportedError: NO_HANDLER,
-      StopUnsupportedError: options.takesCommands ? '' : NO_HANDLER,
-      RestartUnsupportedError: options.takesCommands ? '' : NO_HANDLER,
       ProxyType: '',
       MutualTLS: false,
       ServiceRun: false,
@@ -63,16 +72,16 @@ export function authRequest(options: {
       PolicyWarnings: true,
       UpstreamStates: true,
       HeartbeatPace: true,
-      ...(options.number > 0 && { LegNumber: options.number }),
+      LegNumber: options.number,
     },
-  };
+  });
 }
 
 export const NOT_SUPPORTED = { Error: NO_HANDLER };
 
 export function bindRequest(request: EndpointRequest): object {
   const { binding, app_protocol, pooling, metadata } = request.options ?? {};
-  return {
+  return withoutEmpty({
     Id: '',
     Proto: request.protocol === 'http' ? 'https' : request.protocol,
     ForwardsTo: request.forwardsTo,
@@ -85,7 +94,7 @@ export function bindRequest(request: EndpointRequest): object {
       Bindings: binding === undefined ? [] : [binding],
       PoolingEnabled: pooling === true,
     },
-  };
+  });
 }
 
 function optionsOf({ protocol, domain = '', trafficPolicy, options }: EndpointRequest): object {
