@@ -47,4 +47,4 @@ process.on('SIGUSR2', () => {
       console.log(JSON.stringify({ ...reading, since: session.since, state: session.state }));
     });
 });
-process.once('SIGTERM', () => process.exit());
+process.once('SIGTERM', () => void agent.stop().then(() => process.exit()));

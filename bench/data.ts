@@ -89,7 +89,7 @@ async function lose(device: Child<object>, gateway: Place, port: number, how: st
     'add table inet lost; add chain inet lost in { type filter hook input priority 0; }; ' +
       'add chain inet lost out { type filter hook output priority 0; }; ' +
       `add rule inet lost in tcp sport ${ports} tcp dport ${port} ${how}; ` +
-      `add rule inet lost out tcp dport ${ports} tcp sport ${port} drop`,
+      `add rule inet lost out tcp dport ${ports} tcp sport ${port} tcp flags & rst == 0 drop`,
   );
   for (;;) {
     await seconds(0.25);

@@ -116,6 +116,7 @@ const AuthExtra = z.preprocess(
     policywarnings: announced,
     upstreamstates: announced,
     heartbeatpace: announced,
+    shortanswers: announced,
   }),
 );
 

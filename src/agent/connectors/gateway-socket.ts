@@ -19,7 +19,13 @@ export interface GatewaySocketOptions {
 
 const KEEP_ALIVE_MS = 30_000;
 const METERED_KEEP_ALIVE_MS = 120_000;
-const METERED_GROUPS = 'X25519:P-256:P-384';
+/** A short ClientHello: what gateways have, and the keys of usual certificates. */
+const METERED_TLS = {
+  ecdhCurve: 'X25519:P-256:P-384',
+  ciphers: 'TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256:TLS_AES_256_GCM_SHA384:ECDHE+AESGCM:ECDHE+CHACHA20',
+  sigalgs:
+    'ecdsa_secp256r1_sha256:ecdsa_secp384r1_sha384:ed25519:rsa_pss_rsae_sha256:rsa_pss_rsae_sha384:rsa_pkcs1_sha256:rsa_pkcs1_sha384',
+};
 
 /**
  * Connects to a gateway, and verifies its certificate.
@@ -48,7 +54,7 @@ export async function secureGateway(
     ca: Buffer.from(ca),
     ...(serverName !== undefined && { servername: serverName }),
     ...(tlsSession && { session: tlsSession }),
-    ...(isMetered && { ecdhCurve: METERED_GROUPS }),
+    ...(isMetered && METERED_TLS),
   });
   if (onTlsSession) tls.on('session', onTlsSession);
   tls.on('close', () => tcp.destroy());

@@ -178,8 +178,7 @@ export class AgentSession implements ListenerOwner {
   start(): object {
     this.#adopt(this.#first);
     return {
-      ...GATEWAY,
-      AgentSessionID: this.id,
+      ...(!this.#announced.shortanswers && { ...GATEWAY, AgentSessionID: this.id }),
       ...(this.#largestWindow > 0 && { StreamWindow: this.#largestWindow }),
       ...(this.#mayHaveTwoLinks && { SecondLink: true }),
       ...(this.#announced.requestfeed && { RequestFeed: true }),
@@ -265,6 +264,10 @@ export class AgentSession implements ListenerOwner {
   stopListener({ id }: Pick<Listener, 'id'>, message: string, code: string): void {
     this.#listeners.unbind(id, new Error(message));
     this.commands.stopTunnel(id, message, code);
+  }
+
+  get takesShortAnswers(): boolean {
+    return this.#announced.shortanswers;
   }
 
   get takesWarnings(): boolean {

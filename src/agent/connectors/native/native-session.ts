@@ -359,7 +359,8 @@ class NativeSession implements GatewaySession {
         start: () => this.#links.call(StreamType.upstreamState, { Id: id, Down: isDown }, CommandAnswer),
         discard: () => {},
       });
-    return reportReach(upstream, send, { clock: this.options.clock, signal: this.#links.signal });
+    const { clock, pace } = this.options;
+    return reportReach(upstream, send, { clock, signal: this.#links.signal, kind: pace.kind });
   }
 
   async #unbind(id: string): Promise<void> {

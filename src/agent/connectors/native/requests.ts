@@ -8,10 +8,12 @@ import type { Clock } from '../../../lib/time/clock.ts';
 import type { TrafficPolicyDocument } from '../../../traffic-policy/document.ts';
 import type { EndpointRequest, EndpointUpstream, RequestWatcher } from '../connector.ts';
 import { CLIENT_TYPE } from '../gateway-link.ts';
+import type { LinkKind } from '../link-pace.ts';
 
 // Both requests are what `@ngrok/ngrok` 1.7.0 sends for the same settings, without members that say nothing, which gateways of
 // every version take for left out, and with what it does not know: `StreamWindow`,
-// `SecondLink`, `RequestFeed`, `Nodes`, `RefusedAnswers`, `PolicyWarnings`, `UpstreamStates`, `HeartbeatPace` and `LegNumber`. A test compares them.
+// `SecondLink`, `RequestFeed`, `Nodes`, `RefusedAnswers`, `PolicyWarnings`, `UpstreamStates`, `HeartbeatPace`,
+// `ShortAnswers` and `LegNumber`. A test compares them.
 
 const NANOSECONDS_PER_S = 1e9;
 const NO_HANDLER = 'the agent has not defined a callback for this operation';
@@ -43,16 +45,16 @@ export function authRequest(options: {
   number: number;
 }): object {
   const { version } = options;
-  return withoutEmpty({
+  const { clientId: ClientId } = options;
+  return {
     Version: ['3', '2'],
-    ClientId: options.clientId,
-    Extra: {
+    ClientId,
+    Extra: withoutEmpty({
       OS: SYSTEMS[process.platform] ?? process.platform,
       Arch: MACHINES[process.arch] ?? process.arch,
       AuthToken: options.authtoken,
       Version: version,
       Hostname: '',
-      UserAgent: `${CLIENT_TYPE}/${version}`,
       Metadata: options.metadata,
       Cookie: '',
       HeartbeatInterval: options.heartbeatIntervalS * NANOSECONDS_PER_S,
@@ -72,29 +74,28 @@ export function authRequest(options: {
       PolicyWarnings: true,
       UpstreamStates: true,
       HeartbeatPace: true,
+      ShortAnswers: true,
       LegNumber: options.number,
-    },
-  });
+    }),
+  };
 }
 
 export const NOT_SUPPORTED = { Error: NO_HANDLER };
 
 export function bindRequest(request: EndpointRequest): object {
   const { binding, app_protocol, pooling, metadata } = request.options ?? {};
-  return withoutEmpty({
-    Id: '',
+  return {
     Proto: request.protocol === 'http' ? 'https' : request.protocol,
     ForwardsTo: request.forwardsTo,
-    ForwardsProto: app_protocol ?? '',
-    Opts: optionsOf(request),
-    Extra: {
-      Token: '',
-      IPPolicyRef: '',
-      Metadata: metadata ?? '',
+    ...(app_protocol !== undefined && { ForwardsProto: app_protocol }),
+    // Gateways expect it, even when it says nothing.
+    Opts: withoutEmpty(optionsOf(request)),
+    Extra: withoutEmpty({
+      Metadata: metadata,
       Bindings: binding === undefined ? [] : [binding],
       PoolingEnabled: pooling === true,
-    },
-  });
+    }),
+  };
 }
 
 function optionsOf({ protocol, domain = '', trafficPolicy, options }: EndpointRequest): object {
@@ -133,7 +134,7 @@ export function policyText(policy: TrafficPolicyDocument | undefined): string | 
 }
 
 /** Between two reports of one upstream, in milliseconds. */
-const REACH_MS = 1_000;
+const REACH_MS = { default: 1_000, metered: 30_000 };
 
 /**
  * Reports whether an upstream is down until the signal aborts: first if it is, then each change that lasts.
@@ -144,7 +145,7 @@ const REACH_MS = 1_000;
 export function reportReach(
   upstream: EndpointUpstream,
   send: (isDown: boolean) => Promise<unknown>,
-  { clock, signal }: { clock: Clock; signal: AbortSignal },
+  { clock, signal, kind = 'default' }: { clock: Clock; signal: AbortSignal; kind?: LinkKind },
 ): (() => void) | undefined {
   let isDown = false;
   let reported = false;
@@ -157,7 +158,7 @@ export function reportReach(
         const sent = isDown;
         await send(sent);
         reported = sent;
-        await clock.sleep(REACH_MS, signal);
+        await clock.sleep(REACH_MS[kind], signal);
       }
     } finally {
       isReporting = false;

@@ -11,6 +11,7 @@ import { SteeredClock } from '../../../support/steered-clock.ts';
 import { temporaryFolder } from '../../../support/temporary-folder.ts';
 
 const DAY_MS = 86_400_000;
+const PATIENCE = { timeout: 20_000 };
 
 /** A session at a gateway that grants what it is asked for. */
 async function sessionWith(kind: 'default' | 'metered', Extra: object = { HeartbeatPace: true }) {
@@ -63,7 +64,7 @@ it.each([
     await vi.waitFor(async () => {
       await tick(10);
       expect(agreed()).toEqual(steps);
-    });
+    }, PATIENCE);
     expect(await sent(50)).toBeLessThanOrEqual(few + 1);
     expect(agreed()).toEqual(steps);
   },
@@ -81,7 +82,7 @@ it('a silent loss of an idle link is noticed within 30 s, and the next one has m
   await vi.waitFor(async () => {
     await tick(10);
     expect(agreed()).toHaveLength(3);
-  });
+  }, PATIENCE);
   // Up to the last answer.
   const readAt = () => gateway.connections[0]?.lastReadAt;
   for (let before = readAt(); before === readAt(); ) await tick(1);
@@ -109,12 +110,15 @@ it('what was learnt of a network is kept, and tried again after a day', async ()
   first.lost(10);
   first.joined();
   expect(first.most).toBe(5);
-  await vi.waitFor(async () => expect(JSON.parse(await readFile(file, 'utf8'))).toEqual({ heartbeat_s: 9.5 }));
+  await vi.waitFor(
+    async () => expect(JSON.parse(await readFile(file, 'utf8'))).toEqual({ heartbeat_s: 9.5 }),
+    PATIENCE,
+  );
   const second = await open();
   expect(second.most).toBe(5);
   clock.skip(DAY_MS);
   expect(second.most).toBe(10);
-  await vi.waitFor(async () => expect(JSON.parse(await readFile(file, 'utf8'))).toEqual({ heartbeat_s: 19 }));
+  await vi.waitFor(async () => expect(JSON.parse(await readFile(file, 'utf8'))).toEqual({ heartbeat_s: 19 }), PATIENCE);
   await writeFile(file, '{"heartbeat_s": -1}');
   expect((await open()).most).toBe(10);
 });
