@@ -8,6 +8,7 @@ import { OneTimeCodes } from '../lib/http/one-time-code.ts';
 import { InspectingAgent } from '../lib/network/client-handshake.ts';
 import { LoadBalancers } from '../lib/network/load-balancers.ts';
 import type { HandshakeParties } from '../lib/network/metered-connection.ts';
+import { SessionTickets } from '../lib/network/session-tickets.ts';
 import { descriptorLimit } from '../lib/process/process-metrics.ts';
 import { systemClock } from '../lib/time/clock.ts';
 import { withDeadline } from '../lib/time/deadline.ts';
@@ -23,7 +24,6 @@ import { AuthtokenAuthentication } from './access/authtoken-authentication.ts';
 import { addressRules, RestrictedAddresses } from './access/ip-rules.ts';
 import { policySecrets } from './access/policy-secrets.ts';
 import type { GatewayMetrics } from './api/gateway-metrics.ts';
-import { AgentTickets } from './certificates/agent-tickets.ts';
 import { HttpChallenges, TlsAlpnChallenges, TxtChallenges } from './certificates/challenges/challenges.ts';
 import { DomainCertificates } from './certificates/domain-certificates.ts';
 import { openLocalCa } from './certificates/local-ca/local-ca.ts';
@@ -294,7 +294,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     const tunnel = cluster === null ? endpoints.withLabels(labels) : cluster.withLabels(labels);
     return tunnel && 'node' in tunnel ? undefined : tunnel;
   };
-  const agentTickets = new AgentTickets(store.box);
+  const agentTickets = new SessionTickets(store.box);
   const edge = new EdgeServer(context, {
     ...{ ca, domainCertificates, challenges, services, serviceMessages, agents, relays, isRefused },
     tlsEdges: (route) => new TlsEdges(context, { index: edgeIndex, policies, isRefused, withLabels, ...route }),

@@ -3,9 +3,9 @@ import { createServer, type Server, type Socket } from 'node:net';
 import { Repeats } from '../../lib/log/repeats.ts';
 import { listen } from '../../lib/network/listen.ts';
 import { LoadBalancers } from '../../lib/network/load-balancers.ts';
+import type { SessionTickets } from '../../lib/network/session-tickets.ts';
 import { noteArrival } from '../../lib/time/loop-turn.ts';
 import { TokenBucket } from '../../lib/time/token-bucket.ts';
-import type { AgentTickets } from '../certificates/agent-tickets.ts';
 import type { HttpChallenges, TlsAlpnChallenges } from '../certificates/challenges/challenges.ts';
 import type { DomainCertificates } from '../certificates/domain-certificates.ts';
 import type { LocalCa } from '../certificates/local-ca/local-ca.ts';
@@ -46,7 +46,7 @@ export interface EdgeServerOptions {
   agents: AgentConnections;
   authorityPem: (id: string) => string | null;
   /** Omitted: those of each context, which other gateways and later processes do not know. */
-  agentTickets?: AgentTickets;
+  agentTickets?: SessionTickets;
   tlsEdges: (parts: TlsRouteParts) => TlsEdgeRouter;
   tlsLimits?: Partial<TlsLimits>;
   /** Milliseconds without a byte after which a tcp or tls connection is closed; left out: the default. */

@@ -6,12 +6,12 @@ import { listen } from '../../lib/network/listen.ts';
 import { LoadBalancers } from '../../lib/network/load-balancers.ts';
 import { PendingConnections, PendingHandshake } from '../../lib/network/pending-connections.ts';
 import { performHandshake } from '../../lib/network/server-handshake.ts';
+import type { SessionTickets } from '../../lib/network/session-tickets.ts';
 import { TLS_SERVER_OPTIONS } from '../../lib/network/tls-options.ts';
 import { systemClock } from '../../lib/time/clock.ts';
 import { withDeadline } from '../../lib/time/deadline.ts';
 import { noteArrival } from '../../lib/time/loop-turn.ts';
 import type { AgentLimits } from '../../settings/gateway-settings.ts';
-import type { AgentTickets } from '../certificates/agent-tickets.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
 import { newestOfLargestShare } from '../endpoints/endpoint-owner.ts';
 import { AGENT_LIMITS, AgentMemory, GlitchLimits, LoggedSessions, OptionBytes, RequestTurns } from './agent-limits.ts';
@@ -81,7 +81,7 @@ export class SessionServer
       /** Issues the certificate that agents see; called again at `renewAt`, in Unix milliseconds. */
       issueCertificate(): Promise<{ cert: string; key: string; renewAt: number }>;
       /** Omitted: of this process only. */
-      tickets?: AgentTickets;
+      tickets?: SessionTickets;
       leases: Pick<AddressLeasing, 'isIdOfOther'> | null;
       node: SessionNode | null;
       /** Omitted: a share of the machine's memory. */

@@ -2,8 +2,8 @@ import { once } from 'node:events';
 import { connect } from 'node:tls';
 import { expect, it, onTestFinished } from 'vitest';
 import { connectToGateway } from '../../../src/agent/connectors/gateway-socket.ts';
-import { AgentTickets } from '../../../src/gateway/certificates/agent-tickets.ts';
 import { directDial } from '../../../src/lib/network/dial.ts';
+import { SessionTickets } from '../../../src/lib/network/session-tickets.ts';
 import { SecretsBox } from '../../../src/lib/secrets-box.ts';
 import { makeDataDir, startTestGateway, type TestGateway } from '../../support/gateway.ts';
 
@@ -55,13 +55,13 @@ it('a device resumes TLS at another gateway of its cluster, at either port, and 
 it('keys change every week, and are those of the gateway', () => {
   let now = 0;
   const box = new SecretsBox(Buffer.alloc(32, 1));
-  const tickets = new AgentTickets(box, () => now);
+  const tickets = new SessionTickets(box, () => now);
   const keys = () => String(tickets.options.ticketKeys?.toString('hex'));
   const first = keys();
   now = 6 * 86_400_000;
   expect(keys()).toBe(first);
   now = 8 * 86_400_000;
   expect(keys()).not.toBe(first);
-  const other = new AgentTickets(new SecretsBox(Buffer.alloc(32, 2)), () => 0);
+  const other = new SessionTickets(new SecretsBox(Buffer.alloc(32, 2)), () => 0);
   expect(other.options.ticketKeys?.toString('hex')).not.toBe(first);
 });

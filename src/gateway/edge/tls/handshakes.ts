@@ -4,10 +4,10 @@ import { createSecureContext, type SecureContext, type SecureVersion, type TLSSo
 import { messageOf } from '../../../lib/errors.ts';
 import type { ClientHello } from '../../../lib/network/client-hello.ts';
 import { performHandshake } from '../../../lib/network/server-handshake.ts';
+import type { SessionTickets } from '../../../lib/network/session-tickets.ts';
 import { TLS_SERVER_OPTIONS } from '../../../lib/network/tls-options.ts';
 import { MAX_AUTHORITIES, readCertificates, readKeyPair } from '../../../lib/network/usual-keys.ts';
 import type { TlsTermination } from '../../../traffic-policy/policy-subjects.ts';
-import type { AgentTickets } from '../../certificates/agent-tickets.ts';
 import type { CertifiedKey } from '../../certificates/local-ca/certificate-files.ts';
 import { EDGE_TERMINATION } from '../../endpoints/online-endpoint.ts';
 import type { CertificateSelection } from './certificate-selection.ts';
@@ -30,7 +30,7 @@ export class Handshakes {
   constructor(
     private readonly certificates: CertificateSelection,
     private readonly findAuthority: (id: string) => string | null,
-    private readonly agentTickets: AgentTickets | null = null,
+    private readonly agentTickets: SessionTickets | null = null,
   ) {}
 
   /** When it fails, the connection is closed with an alert, and the result is null. @throws when a demand cannot be met */
@@ -146,7 +146,7 @@ export class TlsContexts {
   #bytes = 0;
 
   /** @throws {Error} when the certificate, its key or an authority is invalid, or has an unusual key */
-  contextFor(pair: CertifiedKey, demands: HandshakeDemands, tickets: AgentTickets | null = null): SecureContext {
+  contextFor(pair: CertifiedKey, demands: HandshakeDemands, tickets: SessionTickets | null = null): SecureContext {
     const { minVersion, maxVersion, clientAuthorities, clientVerification } = demands;
     const { cert, key } = pair;
     const kind = tickets === null ? '' : `agents ${tickets.period}`;
@@ -172,7 +172,7 @@ export class TlsContexts {
   }
 }
 
-function createContext(pair: CertifiedKey, demands: HandshakeDemands, tickets: AgentTickets | null): SecureContext {
+function createContext(pair: CertifiedKey, demands: HandshakeDemands, tickets: SessionTickets | null): SecureContext {
   const { minVersion, maxVersion, clientAuthorities } = demands;
   const { cert, key } = pair.isOwn ? pair : readKeyPair(pair.cert, pair.key);
   return createSecureContext({
