@@ -1,10 +1,11 @@
 /**
- * `npm run bench [-- traffic|policy|inspection|sessions|device|management|pages|history|cluster|catch-up|far|soak|wan|wan-100…]`: prints the project's figures. Compare
+ * `npm run bench [-- traffic|policy|inspection|sessions|device|management|pages|history|cluster|catch-up|data|far|soak|wan|wan-100…]`: prints the project's figures. Compare
  * only ratios within one run.
  */
 import { cpus } from 'node:os';
 import { benchCatchUp } from './catch-up.ts';
 import { benchCluster } from './cluster.ts';
+import { benchData } from './data.ts';
 import { benchDevice } from './device.ts';
 import { benchFar } from './far.ts';
 import { benchHistory } from './history.ts';
@@ -29,6 +30,7 @@ const BENCHES: Record<string, () => Promise<void>> = {
   history: benchHistory,
   cluster: benchCluster,
   'catch-up': benchCatchUp,
+  data: benchData,
   far: benchFar,
   sessions: benchSessions,
   soak: benchSoak,
@@ -38,7 +40,7 @@ const BENCHES: Record<string, () => Promise<void>> = {
   ...Object.fromEntries(wan),
 };
 /** Take minutes or root, and only run on request. */
-const LONG = ['history', 'cluster', 'catch-up', 'far', 'soak', 'wan', ...Object.keys(WAN_PROFILES)];
+const LONG = ['history', 'cluster', 'catch-up', 'data', 'far', 'soak', 'wan', ...Object.keys(WAN_PROFILES)];
 
 const wanted = process.argv.slice(2);
 for (const name of wanted) {

@@ -68,6 +68,7 @@ export const FIELDS: Readonly<Record<string, string>> = {
   node: 'id of a gateway that shares the database',
   nodes: 'addresses of gateways that share the database',
   primary: 'whether this gateway serves the management API and renews certificates for all',
+  heartbeat_s: 'seconds between heartbeats of an idle link to the gateway, at most',
   offline_s: 'seconds without a session',
   online: 'number of tunnels online',
   operation: 'id of the management request, as in its response’s `Service-Operation-Id`',

@@ -18,6 +18,7 @@ import {
   type Role,
   SendQueue,
 } from './frames.ts';
+import { LinkUse } from './heartbeat.ts';
 import { WINDOW } from './receive-credit.ts';
 
 // Limits and the behaviour of SDKs were measured with `@ngrok/ngrok` 1.7.0 (Rust, muxado 0.5.0).
@@ -89,6 +90,9 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   turn = 0;
   /** When the last bytes arrived, in milliseconds of `performance.now()`. */
   lastReadAt = performance.now();
+  /** When the last frames were sent. */
+  lastSentAt = performance.now();
+  readonly use = new LinkUse();
 
   /**
    * @param role which end this is; a gateway's expects a peer that has not authenticated
@@ -355,7 +359,8 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
       this.#out.windowIncrement(UNUSED_STREAM_ID, 1);
     this.#readSinceFlush = false;
     if (this.#out.length === 0) return;
-    this.#recent.add(this.#out.length, turnTime());
+    this.lastSentAt = turnTime();
+    this.#recent.add(this.#out.length, this.lastSentAt);
     this.#out.writeTo(this.socket);
     if (isData) this.user.sent?.();
     if (this.socket.writableLength > this.#limits.unread) this.socket.destroy(new Error('the peer does not read'));

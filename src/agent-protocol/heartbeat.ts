@@ -25,6 +25,8 @@ export class HeartbeatEcho implements ChannelReceiver {
 export class HeartbeatProbe implements ChannelReceiver {
   #sent = 0;
   #echoed = 0;
+  /** When the last echo came, in milliseconds of `performance.now()`. */
+  echoedAt = Number.NEGATIVE_INFINITY;
   /** What waits for the echo of so many bytes, the first ones first. */
   readonly #waiting = new Map<number, (answered: boolean) => void>();
 
@@ -53,6 +55,7 @@ export class HeartbeatProbe implements ChannelReceiver {
 
   onData(echo: Buffer): void {
     this.#echoed += echo.length;
+    this.echoedAt = performance.now();
     for (const [upTo, answer] of this.#waiting) {
       if (upTo > this.#echoed) break;
       answer(true);
@@ -65,5 +68,25 @@ export class HeartbeatProbe implements ChannelReceiver {
 
   onClosed(): void {
     for (const answer of [...this.#waiting.values()]) answer(false);
+  }
+}
+
+/** A client that has asked for something may wait so long for the first bytes of its answer, in milliseconds. */
+const ASKED_MS = 60_000;
+
+/** What clients do on a link. While they wait for something, both ends notice soon when it is dead. */
+export class LinkUse {
+  #at = Number.NEGATIVE_INFINITY;
+  #isAsked = false;
+
+  /** @param isAsked whether bytes went to the device, rather than to a client */
+  note(isAsked: boolean): void {
+    this.#at = performance.now();
+    this.#isAsked = isAsked;
+  }
+
+  /** @param afterMs how long more bytes are expected after those for a client */
+  isBusy(now: number, afterMs: number): boolean {
+    return now - this.#at < (this.#isAsked ? ASKED_MS : afterMs);
   }
 }

@@ -29,6 +29,8 @@ export const StreamType = {
   upstreamState: 0xfffffff9,
   /** Of this project only, to gateways that announce it: what a device has counted while it had no session. */
   timesAway: 0xfffffff8,
+  /** Of this project only, to gateways that announce it: how far apart the agent's heartbeats are from now on. */
+  pace: 0xfffffff7,
   /** Of this project only: the other gateways of a cluster, where an agent may have a second session. */
   otherNodes: 0xfffffffb,
   heartbeat: 0xffffffff,
@@ -116,6 +118,8 @@ const AuthExtra = z.preprocess(
     policywarnings: announced,
     upstreamstates: announced,
     timesaway: announced,
+    heartbeatpace: announced,
+    shortanswers: announced,
   }),
 );
 
@@ -244,6 +248,10 @@ export type SlotAway = z.output<typeof SlotAway>;
 /** `Now`, and when slots began: in whole seconds since 1970, by the agent's clock, which may be wrong. */
 export const TimesAway = z.object({ Now: seconds, Slots: z.array(SlotAway).max(MAX_SLOTS) });
 export type TimesAway = z.output<typeof TimesAway>;
+/** `IntervalMs`, in milliseconds: what the agent would like, and in the answer what the gateway grants. */
+export const PaceRequest = z.object({ IntervalMs: z.number().positive() });
+export type PaceRequest = z.output<typeof PaceRequest>;
+export const PaceAnswer = z.object({ Error: text, IntervalMs: z.number().positive().catch(0) });
 
 export const CommandAnswer = z.object({ Error: text });
 
@@ -258,10 +266,12 @@ export const AuthAnswer = z.object({
       RequestFeed: announced,
       UpstreamStates: announced,
       TimesAway: announced,
+      HeartbeatPace: announced,
       Node: announcedText,
     })
     .catch({
-      ...{ StreamWindow: 0, SecondLink: false, RequestFeed: false, UpstreamStates: false, TimesAway: false, Node: '' },
+      ...{ StreamWindow: 0, SecondLink: false, RequestFeed: false, UpstreamStates: false, TimesAway: false },
+      ...{ HeartbeatPace: false, Node: '' },
     }),
 });
 

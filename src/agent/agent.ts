@@ -256,7 +256,7 @@ async function launch(context: AgentContext, extras: AgentExtras): Promise<Omit<
   };
   const { logTail, diagnose } = extras;
   const page = new DevicePage({
-    ...{ sessions, logTail, diagnose, health, site, clock },
+    ...{ sessions, logTail, diagnose, health, site, clock, isMetered: settings.link === 'metered' },
     folder: PACKAGED_PAGES,
     canForwardTo: (port) => guard.allowsPort(port),
   });

@@ -32,6 +32,8 @@ export interface AgentOptions {
   ca?: string | undefined;
   /** `sdk` needs the package `@ngrok/ngrok`. Default: `sdk` for ngrok's cloud, else `native`. */
   connector?: 'native' | 'sdk' | undefined;
+  /** `metered` for a SIM card: less data, and a silent loss of the link is noticed later. */
+  link?: 'default' | 'metered' | undefined;
   /** URLs of proxies, as in HTTPS_PROXY and the like; `exempt` as in NO_PROXY. Default: none. */
   proxies?: Partial<Record<'https' | 'http' | 'all' | 'exempt', string>> | undefined;
   /** Domain of the site that new tunnels get names below, and the device's name there. Default: the gateway chooses. */
@@ -221,6 +223,7 @@ function settingsOf(options: AgentOptions): Settings {
       },
     },
     connector,
+    link: parsed('link', 'AGENT_LINK', options.link),
     api: {
       host: '127.0.0.1',
       port: parsed('api.port', 'AGENT_PORT', api && String(api.port)),

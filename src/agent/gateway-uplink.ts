@@ -11,6 +11,7 @@ import { AuthtokenRenewal } from './authtoken-renewal.ts';
 import { GatewayConnector } from './connectors/gateway-connector.ts';
 import type { GatewayLinkOptions } from './connectors/gateway-link.ts';
 import { CLOUD_ADDRESS, parseGatewayAddress } from './connectors/gateway-socket.ts';
+import { openLinkPace } from './connectors/link-pace.ts';
 import type { AgentContext } from './context/agent-context.ts';
 import type { ApiAccess } from './join/gateway-calls.ts';
 import type { GatewayTime } from './join/gateway-time.ts';
@@ -80,7 +81,8 @@ export function createConnector(
     Object.assign(addresses, gatewayAddresses);
     guard.protectOwnPorts(ownPorts);
     const onDialFailed = () => void connector.emit('dialFailed');
-    const options = { ...target, onDialFailed, onCommand, version: VERSION, log, clock };
+    const pace = await openLinkPace(settings.link, join(dataDir, 'link.json'), context);
+    const options = { ...target, onDialFailed, onCommand, pace, version: VERSION, log, clock };
     authtoken = opened.authtoken;
     if (gateway.kind === 'embedded') return openLink(settings.connector, options);
     const renewal = new AuthtokenRenewal(context, { ...gateway, time });

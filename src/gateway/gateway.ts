@@ -8,6 +8,7 @@ import { OneTimeCodes } from '../lib/http/one-time-code.ts';
 import { InspectingAgent } from '../lib/network/client-handshake.ts';
 import { LoadBalancers } from '../lib/network/load-balancers.ts';
 import type { HandshakeParties } from '../lib/network/metered-connection.ts';
+import { SessionTickets } from '../lib/network/session-tickets.ts';
 import { descriptorLimit } from '../lib/process/process-metrics.ts';
 import { systemClock } from '../lib/time/clock.ts';
 import { withDeadline } from '../lib/time/deadline.ts';
@@ -301,10 +302,12 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     const tunnel = cluster === null ? endpoints.withLabels(labels) : cluster.withLabels(labels);
     return tunnel && 'node' in tunnel ? undefined : tunnel;
   };
+  const agentTickets = new SessionTickets(store.box);
   const edge = new EdgeServer(context, {
     ...{ ca, domainCertificates, challenges, services, serviceMessages, agents, relays, isRefused },
     tlsEdges: (route) => new TlsEdges(context, { index: edgeIndex, policies, isRefused, withLabels, ...route }),
     domainOf: (name) => store.reservedDomains.covering(name)?.domain ?? ownDomainOf(name, domains),
+    agentTickets,
     authorityPem: (id) => store.certificateAuthorities.get(id)?.ca_pem ?? null,
     ...edgeServerLimits(options.edgeLimits, shares),
   });
@@ -343,6 +346,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     access: new AuthtokenAuthentication(context, acl, names, refusesAgent),
     binder: new EndpointBinder(context, { policies, tcpPorts: allocator, leases, watch }),
     issueCertificate: () => ca.issue([...new Set([connect, options.host, 'localhost', '127.0.0.1', '::1'])]),
+    tickets: agentTickets,
     leases,
     node: cluster?.sessionNode(connect) ?? null,
   });

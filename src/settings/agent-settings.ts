@@ -48,6 +48,8 @@ export type ConnectorKind = 'sdk' | 'native';
 export interface Settings {
   gateway: GatewaySettings;
   connector: ConnectorKind;
+  /** What data on the way to the gateway costs. */
+  link: 'default' | 'metered';
   api: {
     host: string;
     port: number;
@@ -141,6 +143,7 @@ function agentSettings(values: Parsed, path: (value: string) => string, problems
   return {
     gateway,
     connector: connectorKind(values, gateway, problems),
+    link: values.AGENT_LINK ?? 'default',
     api: {
       host: values.AGENT_HOST,
       port: values.AGENT_PORT,

@@ -58,6 +58,11 @@ const CONNECTION = {
     ['sdk', 'native'],
     'sdk',
   ),
+  AGENT_LINK: oneOf(
+    'What data on the way to the gateway costs. `metered`, for a SIM card: heartbeats are a minute apart, a second gateway is only connected when the first is lost, pages refresh less often',
+    ['default', 'metered'],
+    'default',
+  ),
 };
 
 const PROXIES = {

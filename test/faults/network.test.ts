@@ -153,7 +153,8 @@ const faults: Fault[] = [
       await agent.logged(LOST, lines);
       await scene.recovered();
       const recovered = performance.now();
-      expect(recovered - began).toBeLessThan(20_000);
+      // Nobody asks for anything: the native connector's heartbeats are far apart then.
+      expect(recovered - began).toBeLessThan(CHOSEN_CONNECTOR === 'sdk' ? 20_000 : 35_000);
       expect(there.open).toBeGreaterThan(0);
       network.restore();
       network.lead(network.near[0]);

@@ -63,7 +63,7 @@ export class GatewayConnector extends EventEmitter<ConnectorEvents> implements C
     const link = await openLink();
     // Stopped meanwhile.
     if (this.#status.state === 'stopped') return link.close();
-    const { address, probe, connect, connectTo, progress } = link;
+    const { address, probe, connect, connectTo, progress, isMetered = false } = link;
     this.#link = link;
     this.#supervisor = new SessionSupervisor({
       gateway: hostPort(address.host, address.port),
@@ -88,7 +88,7 @@ export class GatewayConnector extends EventEmitter<ConnectorEvents> implements C
         joined: (session: GatewaySession) => this.#joined(session),
         left: (session: GatewaySession) => this.#left(session),
       };
-      this.#second = new SecondSession({ connectTo, ...ends, clock, log });
+      this.#second = new SecondSession({ connectTo, ...ends, isReserve: isMetered, clock, log });
     }
     this.#supervisor.start();
   }

@@ -7,6 +7,7 @@ import type { TrustedTime } from '../../lib/network/trusted-time.ts';
 import type { Clock } from '../../lib/time/clock.ts';
 import type { ConnectedEndpoint, EndpointEnd, EndpointRequest, RequestWatcher } from './connector.ts';
 import type { GatewayRoute } from './gateway-route.ts';
+import type { LinkPace } from './link-pace.ts';
 import type { ProgressMonitor } from './progress-monitor.ts';
 
 export interface GatewayLinkOptions {
@@ -23,6 +24,8 @@ export interface GatewayLinkOptions {
   onDialFailed?: () => void;
   /** Called when the operator of the gateway wants the agent to restart or stop; omitted: it says that it cannot. */
   onCommand?: ((command: AgentCommand) => void) | undefined;
+  /** Omitted: that of a link whose data costs nothing, and what it learns is not kept. */
+  pace?: LinkPace;
   version: string;
   log: Log;
   clock: Clock;
@@ -40,6 +43,8 @@ export interface GatewayLink extends GatewayRoute {
    */
   connectTo?(node: GatewayNode, signal: AbortSignal): Promise<GatewaySession>;
   readonly progress: ProgressMonitor;
+  /** Data is expensive: a second session is only started when the first is lost. */
+  readonly isMetered?: boolean;
   /** Call this when no session is left. */
   close(): void;
 }

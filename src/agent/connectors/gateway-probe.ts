@@ -57,15 +57,26 @@ export async function probeGateway(
   const peer = socket.remoteAddress ?? null;
   const handshake = (own: AbortSignal) => probeTls(socket, address, { ca: Buffer.from(ca), signal: own });
   try {
-    const answer = await withSignal(handshake, 'the TLS handshake', SILENT_MS, signal, clock);
+    const answer = await orSilent(handshake, signal, clock);
     const problem = certificateProblem(answer, new Date(), adviceOnCa);
     const isOutOfTime = isDateCode(answer.distrust);
     return { certificate: answer.certificate?.subject ?? null, isOutOfTime, problem, peer };
+  } finally {
+    socket.destroy();
+  }
+}
+
+/** Does a handshake with a deadline, after which it says what may hold the connection. */
+export async function orSilent<T>(
+  handshake: (signal: AbortSignal) => Promise<T>,
+  signal: AbortSignal,
+  clock: Clock,
+): Promise<T> {
+  try {
+    return await withSignal(handshake, 'the TLS handshake', SILENT_MS, signal, clock);
   } catch (error) {
     if (!(error instanceof DeadlineExceeded)) throw error;
     throw new Error(`connected, but no answer within ${SILENT_MS / 1000} s: ${SILENCE_ADVICE}`, { cause: error });
-  } finally {
-    socket.destroy();
   }
 }
 

@@ -16,9 +16,19 @@ export interface GatewaySocketOptions {
   /** TLS session of an earlier connection to the same gateway, to be resumed. */
   tlsSession?: Buffer | null;
   onTlsSession?(session: Buffer): void;
+  /** Data is expensive: no keys of the hybrid with ML-KEM, 1.2 kB each way, and no probes of TCP between heartbeats. */
+  isMetered?: boolean;
 }
 
 const KEEP_ALIVE_MS = 30_000;
+const METERED_KEEP_ALIVE_MS = 120_000;
+/** A short ClientHello: what gateways have, and the keys of usual certificates. */
+const METERED_TLS = {
+  ecdhCurve: 'X25519:P-256:P-384',
+  ciphers: 'TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256:TLS_AES_256_GCM_SHA384:ECDHE+AESGCM:ECDHE+CHACHA20',
+  sigalgs:
+    'ecdsa_secp256r1_sha256:ecdsa_secp384r1_sha384:ed25519:rsa_pss_rsae_sha256:rsa_pss_rsae_sha384:rsa_pkcs1_sha256:rsa_pkcs1_sha384',
+};
 
 /**
  * Connects to a gateway, and verifies its certificate: by this machine's clock, or else at the time that the gateway proves.
@@ -27,33 +37,42 @@ const KEEP_ALIVE_MS = 30_000;
  * @throws the dial's error, the signal's reason, or Error `tls handshake error: …`
  */
 export async function connectToGateway(options: GatewaySocketOptions, signal: AbortSignal): Promise<TLSSocket> {
-  const { address, ca, tlsSession, onTlsSession, time } = options;
-  const { host, serverName } = address;
-  const usual = async () => {
-    const socket = await dialled(options, signal);
-    const tls = connect({
-      socket,
-      host,
-      checkServerIdentity,
-      ca: Buffer.from(ca),
-      ...(serverName !== undefined && { servername: serverName }),
-      ...(tlsSession && { session: tlsSession }),
-    });
-    if (onTlsSession) tls.on('session', onTlsSession);
-    tls.on('close', () => socket.destroy());
-    return secured(() => once(tls, 'secureConnect', { signal }).then(() => tls), tls, signal);
-  };
+  const { address, time } = options;
+  const dialled = () => options.dial(address, signal);
+  const usual = async () => secureGateway(await dialled(), options, signal);
   return connectInTime(time, signal, usual, async (proved) => {
-    const socket = await dialled(options, signal);
-    return secured(() => secureAt(proved, socket, address, signal), socket, signal);
+    const tcp = await dialled();
+    keepAlive(tcp, options);
+    return secured(() => secureAt(proved, tcp, address, signal), tcp, signal);
   });
 }
 
-async function dialled({ dial, address }: GatewaySocketOptions, signal: AbortSignal): Promise<Socket> {
-  const tcp = await dial(address, signal);
+/** Does the usual TLS handshake on a connection to a gateway. @throws as {@link connectToGateway} */
+export async function secureGateway(
+  tcp: Socket,
+  options: Omit<GatewaySocketOptions, 'dial' | 'time'>,
+  signal: AbortSignal,
+): Promise<TLSSocket> {
+  const { address, ca, tlsSession, onTlsSession, isMetered = false } = options;
+  const { host, serverName } = address;
+  keepAlive(tcp, options);
+  const tls = connect({
+    socket: tcp,
+    host,
+    checkServerIdentity,
+    ca: Buffer.from(ca),
+    ...(serverName !== undefined && { servername: serverName }),
+    ...(tlsSession && { session: tlsSession }),
+    ...(isMetered && METERED_TLS),
+  });
+  if (onTlsSession) tls.on('session', onTlsSession);
+  tls.on('close', () => tcp.destroy());
+  return secured(() => once(tls, 'secureConnect', { signal }).then(() => tls), tls, signal);
+}
+
+function keepAlive(tcp: Socket, { isMetered = false }: Pick<GatewaySocketOptions, 'isMetered'>): void {
   tcp.setNoDelay(true);
-  tcp.setKeepAlive(true, KEEP_ALIVE_MS);
-  return tcp;
+  tcp.setKeepAlive(true, isMetered ? METERED_KEEP_ALIVE_MS : KEEP_ALIVE_MS);
 }
 
 async function secured(work: () => Promise<TLSSocket>, socket: Socket, signal: AbortSignal): Promise<TLSSocket> {
@@ -62,9 +81,12 @@ async function secured(work: () => Promise<TLSSocket>, socket: Socket, signal: A
   } catch (error) {
     socket.destroy();
     signal.throwIfAborted();
-    throw new Error(`tls handshake error: ${messageOf(error)}`, { cause: error });
+    throw new HandshakeFailed(`tls handshake error: ${messageOf(error)}`, { cause: error });
   }
 }
+
+/** The other side answers, but not as the gateway. */
+export class HandshakeFailed extends Error {}
 
 /** Address for agent sessions in ngrok's cloud. */
 export const CLOUD_ADDRESS = 'connect.ngrok-agent.com:443';

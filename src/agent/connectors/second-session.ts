@@ -12,6 +12,8 @@ const RETRY_SOON = { baseMs: 1_000, maxMs: 4_000 };
 const SOON_MS = 60_000;
 /** How long a gateway may take while there is another one to try: one that is stopped accepts connections, and is silent. */
 const TURN_MS = 5_000;
+/** How long the first one may be away before the one in reserve is started. */
+const RESERVE_MS = 8_000;
 const ASK_DEADLINE_MS = 10_000;
 /** How long both sessions may be at one gateway, so that the newer one has all endpoints when the other moves on. */
 const SETTLE_MS = 10_000;
@@ -27,6 +29,8 @@ export class SecondSession {
   #first: GatewaySession | null = null;
   #session: GatewaySession | null = null;
   #gateway: string | null = null;
+  /** Gateways for a session in reserve; null before the first one has said where they are. */
+  #known: readonly GatewayNode[] | null = null;
   #running: Promise<void> | null = null;
   #wake = () => {};
 
@@ -35,6 +39,8 @@ export class SecondSession {
       connectTo: NonNullable<GatewayLink['connectTo']>;
       joined(session: GatewaySession): void;
       left(session: GatewaySession): void;
+      /** It is only started when the first one is lost, and ends when that is back. */
+      isReserve?: boolean;
       clock: Clock;
       log: Log;
     },
@@ -70,8 +76,7 @@ export class SecondSession {
     try {
       for (;;) {
         signal.throwIfAborted();
-        const first = await this.#firstOnline(signal);
-        const session = await this.#open(first, failures === 0, signal);
+        const session = await this.#next(failures === 0, signal);
         const began = clock.now();
         if (session !== null) await this.#use(session, signal);
         const now = clock.now();
@@ -84,6 +89,19 @@ export class SecondSession {
     } catch (error) {
       if (!signal.aborted) throw error;
     }
+  }
+
+  async #next(logs: boolean, signal: AbortSignal): Promise<GatewaySession | null> {
+    if (!this.options.isReserve) return this.#open(await this.#others(await this.#firstOnline(signal)), logs, signal);
+    // The first one is asked once for each of its sessions, while it can say.
+    while (this.#first !== null || this.#known === null) {
+      const first = await this.#firstOnline(signal);
+      this.#known = await this.#others(first);
+      while (this.#first === first) await this.#change(signal);
+      // Most of the time it is back at once, and costs nothing more.
+      if (this.#first === null) await this.options.clock.sleep(RESERVE_MS, signal);
+    }
+    return this.#open(this.#known, logs, signal);
   }
 
   async #firstOnline(signal: AbortSignal): Promise<GatewaySession> {
@@ -103,15 +121,20 @@ export class SecondSession {
     });
   }
 
-  /** @returns null when there is no other gateway, or none can be reached */
-  async #open(first: GatewaySession, logs: boolean, signal: AbortSignal): Promise<GatewaySession | null> {
+  /** Those of which the first session's gateway knows; none when it does not say. */
+  async #others(first: GatewaySession): Promise<GatewayNode[]> {
     const { clock, log } = this.options;
-    let nodes: GatewayNode[] = [];
     try {
-      nodes = await withDeadline(others(first), 'asking for other gateways', ASK_DEADLINE_MS, undefined, clock);
+      return await withDeadline(others(first), 'asking for other gateways', ASK_DEADLINE_MS, undefined, clock);
     } catch (error) {
       log.debug({ reason: messageOf(error) }, 'no second session yet');
+      return [];
     }
+  }
+
+  /** @returns null when there is no other gateway, or none can be reached */
+  async #open(nodes: readonly GatewayNode[], logs: boolean, signal: AbortSignal): Promise<GatewaySession | null> {
+    const { clock } = this.options;
     // From any on, so that a fleet does not go to one.
     const start = Math.floor(clock.random() * nodes.length);
     const inTurn = [...nodes.slice(start), ...nodes.slice(0, start)];
@@ -164,9 +187,15 @@ export class SecondSession {
 
   /** Ends the session when the first one has come to the same gateway, and there is another one. */
   async #moveFromFirst(session: GatewaySession, signal: AbortSignal): Promise<void> {
-    const { clock } = this.options;
+    const { clock, isReserve = false } = this.options;
     for (;;) {
       const first = this.#first;
+      if (isReserve) {
+        await this.#firstOnline(signal);
+        await clock.sleep(SETTLE_MS, signal);
+        if (this.#first !== null) return session.close(MOVE_MS);
+        continue;
+      }
       if (first?.node && first.node.id === session.node?.id) {
         await clock.sleep(SETTLE_MS, signal);
         const nodes = await others(first).catch(() => []);

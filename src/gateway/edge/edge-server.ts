@@ -3,6 +3,7 @@ import { createServer, type Server, type Socket } from 'node:net';
 import { Repeats } from '../../lib/log/repeats.ts';
 import { listen } from '../../lib/network/listen.ts';
 import { LoadBalancers } from '../../lib/network/load-balancers.ts';
+import type { SessionTickets } from '../../lib/network/session-tickets.ts';
 import { noteArrival } from '../../lib/time/loop-turn.ts';
 import { TokenBucket } from '../../lib/time/token-bucket.ts';
 import type { HttpChallenges, TlsAlpnChallenges } from '../certificates/challenges/challenges.ts';
@@ -44,6 +45,8 @@ export interface EdgeServerOptions {
   serviceMessages: MessageClasses;
   agents: AgentConnections;
   authorityPem: (id: string) => string | null;
+  /** Omitted: those of each context, which other gateways and later processes do not know. */
+  agentTickets?: SessionTickets;
   tlsEdges: (parts: TlsRouteParts) => TlsEdgeRouter;
   tlsLimits?: Partial<TlsLimits>;
   /** Milliseconds without a byte after which a tcp or tls connection is closed; left out: the default. */
@@ -134,7 +137,7 @@ export class EdgeServer {
       servedAs: (name) => this.#servedAs(name),
     });
     this.#streams = new StreamProxy(context, { internal, idleTimeout: options.streamIdleTimeout });
-    const handshakes = new Handshakes(this.#certificates, options.authorityPem);
+    const handshakes = new Handshakes(this.#certificates, options.authorityPem, options.agentTickets);
     const parts = { internal, handshakes, streams: this.#streams };
     this.#edges = options.tlsEdges(parts);
     const http = { limits, memory: clientMemory(limits.memory), counters, log };

@@ -17,6 +17,7 @@ import type { OwnerCredential } from '../endpoints/endpoint-owner.ts';
 import { EndOfSession } from '../endpoints/session-end.ts';
 import { agentInfo } from './agent-info.ts';
 import { AgentSession, GATEWAY, type SessionContext, type SessionLink, type SessionOptions } from './agent-session.ts';
+import { watchPaced } from './paced-watch.ts';
 
 export interface AgentAccess {
   /** @throws {RpcError} when the authtoken is unknown, revoked or missing, or the agent's address is not allowed */
@@ -104,6 +105,15 @@ export class AgentLink implements SessionLink, ConnectionUser, PendingConnection
       connection,
       ask: () => void this.beat(PROBE_MS),
       onSilence: () => this.#endSilent('the agent does not answer'),
+    });
+  }
+
+  keepTo(intervalMs: number): void {
+    if (this.#ended) return;
+    this.#stopHeartbeatTimeout();
+    this.#stopHeartbeatTimeout = watchPaced(intervalMs, this.connection, {
+      ask: () => void this.beat(PROBE_MS),
+      onTimeout: (reason) => this.#endSilent(reason),
     });
   }
 

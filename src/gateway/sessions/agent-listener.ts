@@ -38,6 +38,8 @@ export interface ListenerOwner extends EndpointOwner {
   readonly agent: AgentInfo;
   /** Whether the answer to BIND may have warnings of the policy. */
   readonly takesWarnings: boolean;
+  /** It knows what it has sent: answers need not repeat it. */
+  readonly takesShortAnswers: boolean;
   /** The response of a listener's upstream was refused. */
   /** Whether it delivers what an upstream has answered, also when it cannot write to it. */
   readonly keepsAnswers: boolean;

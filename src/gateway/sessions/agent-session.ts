@@ -6,6 +6,7 @@ import {
   type AuthRequest,
   BindLabeledRequest,
   BindRequest,
+  PaceRequest,
   PatchRequest,
   parseMessage,
   RequestsRequest,
@@ -42,6 +43,8 @@ const MAX_FEEDS = 16;
 /** Milliseconds that the second link stays without streams of clients. */
 const LINK_IDLE_MS = 60_000;
 const DRAIN_CHECK_MS = 500;
+/** The longest pause between heartbeats that is granted: a session whose agent is gone ends soon after. */
+const MOST_PACE_MS = 75_000;
 
 export type SessionContext = Pick<GatewayContext, 'store' | 'counters' | 'activity' | 'log'>;
 
@@ -83,6 +86,8 @@ export interface SessionLink {
   readonly silentMs: number;
   /** From now on, it ends when the agent is silent for longer than it has announced. */
   watch(heartbeats: { interval: number; tolerance: number }): void;
+  /** From now on, heartbeats are so many milliseconds apart, but closer while clients wait. */
+  keepTo(intervalMs: number): void;
   /** @returns whether the agent echoed a heartbeat within `ms`, and so has read all that was sent before it */
   beat(ms: number): Promise<boolean>;
   isAlive(): Promise<boolean>;
@@ -183,13 +188,13 @@ export class AgentSession implements ListenerOwner {
   start(): object {
     this.#adopt(this.#first);
     return {
-      ...GATEWAY,
-      AgentSessionID: this.id,
+      ...(!this.#announced.shortanswers && { ...GATEWAY, AgentSessionID: this.id }),
       ...(this.#largestWindow > 0 && { StreamWindow: this.#largestWindow }),
       ...(this.#mayHaveTwoLinks && { SecondLink: true }),
       ...(this.#announced.requestfeed && { RequestFeed: true }),
       ...(this.#announced.upstreamstates && { UpstreamStates: true }),
       ...(this.#announced.timesaway && { TimesAway: true }),
+      ...(this.#announced.heartbeatpace && { HeartbeatPace: true }),
       ...(this.#announced.nodes && this.own.node && { Node: this.own.node.id }),
     };
   }
@@ -274,6 +279,10 @@ export class AgentSession implements ListenerOwner {
     this.commands.stopTunnel(id, message, code);
   }
 
+  get takesShortAnswers(): boolean {
+    return this.#announced.shortanswers;
+  }
+
   get takesWarnings(): boolean {
     return this.#announced.policywarnings;
   }
@@ -349,6 +358,9 @@ export class AgentSession implements ListenerOwner {
         if (!this.#announced.timesaway) break;
         this.own.directory.wasAway(this, parseMessage(TimesAway, body, 'ERR_NGROK_301'));
         return { body: {} };
+      case StreamType.pace:
+        if (!this.#announced.heartbeatpace) break;
+        return this.#pace(parseMessage(PaceRequest, body, 'ERR_NGROK_301'));
       case StreamType.linkTicket:
         if (this.#mayHaveTwoLinks) return this.#issueTicket();
         break;
@@ -375,6 +387,13 @@ export class AgentSession implements ListenerOwner {
   /** Whether the agent supports it. Other agents take a session's connection for the session. */
   get #mayHaveTwoLinks(): boolean {
     return this.#announced.secondlink && this.#largestWindow > 0;
+  }
+
+  /** Of the first link: the agent leaves the second one, which carries bulk, as it is. */
+  #pace({ IntervalMs: wanted }: PaceRequest): RpcAnswer {
+    const intervalMs = Math.min(wanted, MOST_PACE_MS);
+    this.#first.keepTo(intervalMs);
+    return { body: { IntervalMs: intervalMs } };
   }
 
   #issueTicket(): RpcAnswer {

@@ -46,7 +46,7 @@ const OWN_CERTIFICATE = { cert: '', key: '' };
 /** The result of a BIND: the endpoint, and the answer that the SDK sends back when it reconnects. */
 interface Bound {
   endpoint: BoundEndpoint;
-  answer: { Id: string; URL: string; Proto: string; Opts: object; Extra: { Token: string; TunnelID: string } };
+  answer: { Id: string; URL: string; Proto?: string; Opts?: object; Extra?: { Token: string; TunnelID: string } };
   /** Whether the agent asked for its name, which has to be kept before the agent gets the answer. */
   isWanted: boolean;
 }
@@ -332,6 +332,8 @@ function agentTermination({ TLSTermination: option }: BindOptions): TlsTerminati
 function answerOf(endpoint: BoundEndpoint, request: BindRequest, options: BindOptions): Bound['answer'] {
   const { id, url, protocol, proxyProtocol, owner } = endpoint;
   const { warnings } = endpoint.policy;
+  const warned = owner.takesWarnings && warnings.length > 0 && { Warnings: warnings };
+  if (owner.takesShortAnswers) return { Id: id, URL: url, ...warned };
   const opts: Record<string, unknown> = {};
   // The SDK reads an answer in small pieces and sends a frame for each, so unset members are left out.
   for (const [name, value] of Object.entries(request.Opts ?? {})) if (value !== null) opts[name] = value;
@@ -347,7 +349,7 @@ function answerOf(endpoint: BoundEndpoint, request: BindRequest, options: BindOp
     URL: url,
     Proto: protocol,
     Opts: opts,
-    ...(owner.takesWarnings && warnings.length > 0 && { Warnings: warnings }),
+    ...warned,
     Extra: { Token: tokenFor(endpoint), TunnelID: endpoint.tunnelId },
   };
 }

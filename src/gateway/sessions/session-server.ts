@@ -7,6 +7,7 @@ import { listen } from '../../lib/network/listen.ts';
 import { LoadBalancers } from '../../lib/network/load-balancers.ts';
 import { PendingConnections, PendingHandshake } from '../../lib/network/pending-connections.ts';
 import { performHandshake } from '../../lib/network/server-handshake.ts';
+import type { SessionTickets } from '../../lib/network/session-tickets.ts';
 import { TLS_SERVER_OPTIONS } from '../../lib/network/tls-options.ts';
 import { systemClock } from '../../lib/time/clock.ts';
 import { withDeadline } from '../../lib/time/deadline.ts';
@@ -72,6 +73,7 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
   /** When the current certificate was issued, in Unix milliseconds. */
   #issuedAt = 0;
   #renewAt = 0;
+  #ticketPeriod = 0;
   #renewal: NodeJS.Timeout | undefined;
 
   constructor(
@@ -85,6 +87,8 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
     private readonly own: Pick<LinkOptions, 'access' | 'binder'> & {
       /** Issues the certificate that agents see; called again at `renewAt`, in Unix milliseconds. */
       issueCertificate(): Promise<{ cert: string; key: string; renewAt: number }>;
+      /** Omitted: of this process only. */
+      tickets?: SessionTickets;
       leases: Pick<AddressLeasing, 'isIdOfOther'> | null;
       node: SessionNode | null;
       /** Omitted: a share of the machine's memory. */
@@ -298,7 +302,9 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
   async #renew(): Promise<void> {
     const now = Date.now();
     const { cert, key, renewAt } = await this.own.issueCertificate();
-    this.#secureContext = createSecureContext({ ...TLS_SERVER_OPTIONS, cert, key });
+    const { tickets } = this.own;
+    this.#secureContext = createSecureContext({ ...TLS_SERVER_OPTIONS, ...tickets?.options, cert, key });
+    this.#ticketPeriod = tickets?.period ?? 0;
     this.#issuedAt = now;
     this.#renewAt = renewAt;
   }
@@ -306,7 +312,8 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
   async #renewWhenDue(): Promise<void> {
     const now = Date.now();
     // A certificate issued while the clock was ahead may not be valid yet.
-    if (this.#issuedAt <= now && now < this.#renewAt) return;
+    const areTicketsCurrent = this.#ticketPeriod === (this.own.tickets?.period ?? 0);
+    if (this.#issuedAt <= now && now < this.#renewAt && areTicketsCurrent) return;
     try {
       await this.#renew();
     } catch (error) {

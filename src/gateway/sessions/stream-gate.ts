@@ -455,6 +455,7 @@ export class GatedChannel implements ByteChannel, ChannelReceiver {
 
   write(bytes: Buffer): boolean {
     this.movedAt = turnTime();
+    this.connection.use.note(true);
     this.lane.traffic.received += bytes.length;
     const room = this.channel.write(bytes);
     if (this.stage === 'waiting' && !this.hasData) {
@@ -496,6 +497,7 @@ export class GatedChannel implements ByteChannel, ChannelReceiver {
 
   onData(payload: Buffer): void {
     this.movedAt = turnTime();
+    this.connection.use.note(false);
     this.lane.traffic.sent += payload.length;
     if (this.stage !== 'answered') this.gate.answered(this);
     this.receiver.onData(payload);

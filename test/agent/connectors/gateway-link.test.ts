@@ -105,9 +105,9 @@ describe.each(CONNECTORS)('the %s connector', (each) => {
       const endpoint = await agent.open({ protocol: 'http', domain: 'a.gw.test', upstream, forwardsTo: 'x' });
       expect(await getPublic(gateway, endpoint.url)).toMatchObject({ status: 200, body: 'the service' });
       await agent.stop();
-      // Only the probe before the session also used the proxy, and it is closed.
+      // The probe before the session used the proxy too. The native connector keeps its connection, the SDK cannot.
       expect(new Set(proxy.asked)).toEqual(new Set([named]));
-      expect(proxy.asked.length).toBeGreaterThanOrEqual(2);
+      expect(proxy.asked.length).toBeGreaterThanOrEqual(kind === 'sdk' ? 2 : 1);
       await expect.poll(() => proxy.open).toBe(0);
       await expect.poll(sessions).toHaveLength(0);
     });

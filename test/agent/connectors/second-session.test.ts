@@ -26,7 +26,10 @@ class Session implements GatewaySession {
   }
 }
 
-function secondSession(connectTo: (node: GatewayNode, signal: AbortSignal) => Promise<GatewaySession>) {
+function secondSession(
+  connectTo: (node: GatewayNode, signal: AbortSignal) => Promise<GatewaySession>,
+  isReserve = false,
+) {
   const clock = new SteeredClock();
   clock.chance = () => 0;
   const { log, lines } = recordingLog();
@@ -39,6 +42,7 @@ function secondSession(connectTo: (node: GatewayNode, signal: AbortSignal) => Pr
     },
     joined: ({ node }) => events.push(`joined ${node?.id}`),
     left: ({ node }) => events.push(`left ${node?.id}`),
+    isReserve,
     ...{ clock, log },
   });
   onTestFinished(() => second.stop());
@@ -115,4 +119,24 @@ it('a gateway that accepts connections and is silent does not keep it from anoth
   await vi.waitFor(() => expect(clock.sleeping).toBe(1));
   await clock.advance(5_000);
   await vi.waitFor(() => expect(events).toEqual(['joined two']));
+});
+
+it('in reserve, is only started when the first session stays away, and ends when that is back', async () => {
+  const reserve = new Session('two', []);
+  const { second, clock, events, asked } = secondSession(async () => reserve, true);
+  const first = new Session('one', ['two:443']);
+  second.follow(first);
+  await clock.advance(600_000);
+  expect(asked).toEqual([]);
+  second.follow(null);
+  await clock.advance(3_000);
+  second.follow(first);
+  await clock.advance(60_000);
+  expect(asked).toEqual([]);
+  second.follow(null);
+  await clock.advance(10_000);
+  expect([asked, events]).toEqual([['two:443'], ['joined two']]);
+  second.follow(first);
+  await clock.advance(15_000);
+  expect([events, reserve.patience]).toEqual([['joined two', 'left two'], [30_000]]);
 });

@@ -31,11 +31,13 @@ export class DevicePage {
       diagnose: (() => Promise<PageFinding[]>) | null;
       canForwardTo: (port: number) => boolean;
       site: Site | null;
+      /** Data on the way to the gateway is expensive. */
+      isMetered?: boolean;
       clock: Clock;
     },
   ) {
-    const { health, logTail, clock, site } = options;
-    this.#feed = new LiveFeed({ ...health, logTail, clock, name: site?.deviceName ?? hostname() });
+    const { health, logTail, clock, site, isMetered } = options;
+    this.#feed = new LiveFeed({ ...health, logTail, isMetered, clock, name: site?.deviceName ?? hostname() });
   }
 
   get sessions(): BrowserSessions {

@@ -13,9 +13,12 @@ import { presentDetail } from '../tunnel-actions.ts';
 import type { FeedChange, FeedSnapshot, FeedTunnel, FeedTunnelChange } from './page-routes.ts';
 
 const INTERVAL_MS = 1_000;
+/** Somebody may look from afar, over a link whose data is expensive. */
+const METERED_INTERVAL_MS = 10_000;
 
 type Source = Omit<HealthSource, 'metrics'> & {
   name: string;
+  isMetered?: boolean | undefined;
   clock: Clock;
   logTail: LogTail | null;
   monitor: UpstreamChecks;
@@ -30,7 +33,8 @@ export class LiveFeed {
   readonly #access = new WeakMap<object, readonly AccessWay[]>();
 
   constructor(private readonly source: Source) {
-    this.#pages = new EventStreams(source.clock, INTERVAL_MS, () => this.#update(), true);
+    const intervalMs = source.isMetered ? METERED_INTERVAL_MS : INTERVAL_MS;
+    this.#pages = new EventStreams(source.clock, intervalMs, () => this.#update(), true);
   }
 
   open(res: Response): void {

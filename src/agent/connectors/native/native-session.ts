@@ -28,9 +28,11 @@ import {
   sessionMetadata,
 } from '../gateway-link.ts';
 import { routeTo } from '../gateway-route.ts';
-import { connectToGateway } from '../gateway-socket.ts';
+import { connectToGateway, type GatewaySocketOptions } from '../gateway-socket.ts';
+import { LinkPace, TICK_MS } from '../link-pace.ts';
 import { ProgressMonitor } from '../progress-monitor.ts';
 import { RpcQueue } from '../rpc-queue.ts';
+import { ProbedConnection } from './probed-connection.ts';
 import { authRequest, bindRequest, NOT_SUPPORTED, reportReach, watchRequests } from './requests.ts';
 import {
   HEARTBEAT_INTERVAL_S,
@@ -38,7 +40,6 @@ import {
   type Resumption,
   type SessionLinkOptions,
   SessionLinks,
-  TICK_MS,
 } from './session-links.ts';
 import { ProxyStream, UpstreamStream } from './upstream-stream.ts';
 
@@ -65,7 +66,10 @@ export function openNativeLink(options: GatewayLinkOptions): GatewayLink {
   const route = routeTo(options.serverAddr, options.proxies, options.authorities);
   const progress = new ProgressMonitor(clock);
   const resumption: Resumption = { clientId: '', tlsSession: null };
+  /** Of sessions beside the first one. Gateways of a cluster resume each other's. */
+  let nodeSession: Buffer | null = null;
   const { address, dial, ca } = route;
+  const pace = options.pace ?? new LinkPace('default', clock);
   const fixed = {
     address,
     dial,
@@ -74,24 +78,37 @@ export function openNativeLink(options: GatewayLinkOptions): GatewayLink {
     version,
     metadata: sessionMetadata(),
     resumption,
+    pace,
     clock,
     progress,
     log,
     onCommand,
   };
+  const isMetered = pace.kind === 'metered';
+  const probed = new ProbedConnection(() => socketOptions(fixed), route.probe, clock);
   return {
     ...route,
+    probe: probed.probe,
     progress,
-    connect: () => connectNativeSession({ ...fixed, number: 0, authtoken: authtoken() }),
+    isMetered,
+    connect: () => connectNativeSession({ ...fixed, number: 0, authtoken: authtoken() }, { probed }),
     connectTo: ({ address: node, serverName }, signal) => {
-      const { dial, address } = routeTo(node, options.proxies, options.authorities);
-      const there = { ...fixed, dial, address: { ...address, serverName }, progress: new ProgressMonitor(clock) };
-      // The same agent for the gateways, whose TLS sessions are not those of the first one.
+      const { dial, address: its } = routeTo(node, options.proxies, options.authorities);
+      const there = { ...fixed, dial, address: { ...its, serverName }, progress: new ProgressMonitor(clock) };
+      // The same agent for the gateways.
       const { clientId } = resumption;
-      const session = { ...there, resumption: { clientId, tlsSession: null }, number: 1, authtoken: authtoken() };
-      return connectNativeSession(session, signal);
+      const own = {
+        clientId,
+        get tlsSession() {
+          return nodeSession ?? (serverName === address.serverName ? resumption.tlsSession : null);
+        },
+        set tlsSession(session) {
+          nodeSession = session;
+        },
+      };
+      return connectNativeSession({ ...there, resumption: own, number: 1, authtoken: authtoken() }, { outer: signal });
     },
-    close() {},
+    close: () => probed.close(),
   };
 }
 
@@ -100,16 +117,13 @@ export function openNativeLink(options: GatewayLinkOptions): GatewayLink {
  *
  * @throws {SessionRefused} when the gateway is unreachable, cannot be verified, or refuses
  */
-async function connectNativeSession(options: NativeSessionOptions, outer?: AbortSignal): Promise<GatewaySession> {
-  const { address, dial, ca, time, resumption, clock, authtoken } = options;
+async function connectNativeSession(
+  options: NativeSessionOptions,
+  { probed, outer }: { probed?: ProbedConnection; outer?: AbortSignal },
+): Promise<GatewaySession> {
+  const { clock, authtoken } = options;
   const work = async (signal: AbortSignal) => {
-    const onTlsSession = (session: Buffer) => {
-      resumption.tlsSession = session;
-    };
-    const socket = await connectToGateway(
-      { address, dial, ca, time, tlsSession: resumption.tlsSession, onTlsSession },
-      signal,
-    );
+    const socket = probed?.take() ?? (await connectToGateway(socketOptions(options), signal));
     const session = new NativeSession(socket, options);
     signal.addEventListener('abort', () => session.end(messageOf(signal.reason)));
     await session.start();
@@ -121,6 +135,15 @@ async function connectNativeSession(options: NativeSessionOptions, outer?: Abort
     if (error instanceof SessionRefused) throw error;
     throw new SessionRefused(null, redact(messageOf(error), authtoken), { cause: error });
   }
+}
+
+function socketOptions(options: Omit<SessionLinkOptions, 'authtoken'>): GatewaySocketOptions {
+  const { address, dial, ca, time, resumption, pace } = options;
+  const onTlsSession = (session: Buffer) => {
+    resumption.tlsSession = session;
+  };
+  const { tlsSession } = resumption;
+  return { address, dial, ca, time, tlsSession, onTlsSession, isMetered: pace.kind === 'metered' };
 }
 
 interface Served {
@@ -163,13 +186,10 @@ class NativeSession implements GatewaySession {
 
   /** Authenticates; rejects when the gateway refuses, or the connection is lost. */
   async start(): Promise<void> {
-    const { authtoken, version, metadata, resumption, number, onCommand } = this.options;
+    const { authtoken, version, metadata, resumption, number } = this.options;
     const { clientId } = resumption;
     const heartbeats = { heartbeatIntervalS: HEARTBEAT_INTERVAL_S, heartbeatToleranceS: HEARTBEAT_TOLERANCE_S };
-    const request = authRequest({
-      ...{ authtoken, clientId, version, metadata, number, takesCommands: onCommand !== undefined },
-      ...heartbeats,
-    });
+    const request = authRequest({ authtoken, clientId, version, metadata, number, ...heartbeats });
     const answer = await this.#links.call(StreamType.auth, request, AuthAnswer);
     if (answer.Error !== '') {
       this.end('refused');
@@ -178,6 +198,7 @@ class NativeSession implements GatewaySession {
     }
     resumption.clientId = answer.ClientId;
     this.#links.extend(answer.Extra);
+    this.options.pace.joined();
     this.#hasReports = answer.Extra.RequestFeed;
     this.#takesUpstreamStates = answer.Extra.UpstreamStates;
     if (answer.Extra.TimesAway) this.reportAway = (times) => this.#reportAway(times);
@@ -298,6 +319,7 @@ class NativeSession implements GatewaySession {
       connecting: served.upstream.connect(),
       isHttp: Proto === 'http' || Proto === 'https',
       traffic: served.upstream.observeConnection?.(),
+      use: this.#links.use,
       onClosed: () => {
         this.#streams -= 1;
         if (this.#streams === 0) this.#onNoStreams();
@@ -349,7 +371,8 @@ class NativeSession implements GatewaySession {
         start: () => this.#links.call(StreamType.upstreamState, { Id: id, Down: isDown }, CommandAnswer),
         discard: () => {},
       });
-    return reportReach(upstream, send, { clock: this.options.clock, signal: this.#links.signal });
+    const { clock, pace } = this.options;
+    return reportReach(upstream, send, { clock, signal: this.#links.signal, kind: pace.kind });
   }
 
   async #unbind(id: string): Promise<void> {

@@ -8,15 +8,30 @@ import type { Clock } from '../../../lib/time/clock.ts';
 import type { TrafficPolicyDocument } from '../../../traffic-policy/document.ts';
 import type { EndpointRequest, EndpointUpstream, RequestWatcher } from '../connector.ts';
 import { CLIENT_TYPE } from '../gateway-link.ts';
+import type { LinkKind } from '../link-pace.ts';
 
-// Both requests are what `@ngrok/ngrok` 1.7.0 sends for the same settings, and what it does not know: `StreamWindow`,
-// `SecondLink`, `RequestFeed`, `Nodes`, `RefusedAnswers`, `PolicyWarnings`, `UpstreamStates`, `TimesAway`
-// and `LegNumber`. A test compares them.
+// Both requests are what `@ngrok/ngrok` 1.7.0 sends for the same settings, without members that say nothing, which gateways of
+// every version take for left out, and with what it does not know: `StreamWindow`,
+// `SecondLink`, `RequestFeed`, `Nodes`, `RefusedAnswers`, `PolicyWarnings`, `UpstreamStates`, `TimesAway`,
+// `HeartbeatPace`, `ShortAnswers` and `LegNumber`. A test compares them.
 
 const NANOSECONDS_PER_S = 1e9;
 const NO_HANDLER = 'the agent has not defined a callback for this operation';
 const SYSTEMS: Readonly<Record<string, string>> = { win32: 'windows' };
 const MACHINES: Readonly<Record<string, string>> = { x64: 'x86_64', arm64: 'aarch64', ia32: 'x86' };
+
+/** Without empty members: half of a request, each time that a device comes back. */
+function withoutEmpty(value: object): object {
+  const said = Object.entries(value).map(([name, member]): [string, unknown] => {
+    const isPlain = typeof member === 'object' && member !== null && !Array.isArray(member);
+    return [name, isPlain ? withoutEmpty(member) : member];
+  });
+  return Object.fromEntries(said.filter(([, member]) => !isEmpty(member)));
+}
+
+function isEmpty(member: unknown): boolean {
+  return typeof member === 'object' && member !== null ? Object.keys(member).length === 0 : !member;
+}
 
 export function authRequest(options: {
   authtoken: string;
@@ -26,29 +41,24 @@ export function authRequest(options: {
   metadata: string;
   heartbeatIntervalS: number;
   heartbeatToleranceS: number;
-  /** Whether it restarts and stops when the gateway asks for it. */
-  takesCommands: boolean;
   /** Above 0 for a session beside the first one. */
   number: number;
 }): object {
   const { version } = options;
+  const { clientId: ClientId } = options;
   return {
     Version: ['3', '2'],
-    ClientId: options.clientId,
-    Extra: {
+    ClientId,
+    Extra: withoutEmpty({
       OS: SYSTEMS[process.platform] ?? process.platform,
       Arch: MACHINES[process.arch] ?? process.arch,
       AuthToken: options.authtoken,
       Version: version,
       Hostname: '',
-      UserAgent: `${CLIENT_TYPE}/${version}`,
       Metadata: options.metadata,
       Cookie: '',
       HeartbeatInterval: options.heartbeatIntervalS * NANOSECONDS_PER_S,
       HeartbeatTolerance: options.heartbeatToleranceS * NANOSECONDS_PER_S,
-      UpdateUnsupportedError: NO_HANDLER,
-      StopUnsupportedError: options.takesCommands ? '' : NO_HANDLER,
-      RestartUnsupportedError: options.takesCommands ? '' : NO_HANDLER,
       ProxyType: '',
       MutualTLS: false,
       ServiceRun: false,
@@ -64,8 +74,10 @@ export function authRequest(options: {
       PolicyWarnings: true,
       UpstreamStates: true,
       TimesAway: true,
-      ...(options.number > 0 && { LegNumber: options.number }),
-    },
+      HeartbeatPace: true,
+      ShortAnswers: true,
+      LegNumber: options.number,
+    }),
   };
 }
 
@@ -74,18 +86,16 @@ export const NOT_SUPPORTED = { Error: NO_HANDLER };
 export function bindRequest(request: EndpointRequest): object {
   const { binding, app_protocol, pooling, metadata } = request.options ?? {};
   return {
-    Id: '',
     Proto: request.protocol === 'http' ? 'https' : request.protocol,
     ForwardsTo: request.forwardsTo,
-    ForwardsProto: app_protocol ?? '',
-    Opts: optionsOf(request),
-    Extra: {
-      Token: '',
-      IPPolicyRef: '',
-      Metadata: metadata ?? '',
+    ...(app_protocol !== undefined && { ForwardsProto: app_protocol }),
+    // Gateways expect it, even when it says nothing.
+    Opts: withoutEmpty(optionsOf(request)),
+    Extra: withoutEmpty({
+      Metadata: metadata,
       Bindings: binding === undefined ? [] : [binding],
       PoolingEnabled: pooling === true,
-    },
+    }),
   };
 }
 
@@ -125,7 +135,7 @@ export function policyText(policy: TrafficPolicyDocument | undefined): string | 
 }
 
 /** Between two reports of one upstream, in milliseconds. */
-const REACH_MS = 1_000;
+const REACH_MS = { default: 1_000, metered: 30_000 };
 
 /**
  * Reports whether an upstream is down until the signal aborts: first if it is, then each change that lasts.
@@ -136,7 +146,7 @@ const REACH_MS = 1_000;
 export function reportReach(
   upstream: EndpointUpstream,
   send: (isDown: boolean) => Promise<unknown>,
-  { clock, signal }: { clock: Clock; signal: AbortSignal },
+  { clock, signal, kind = 'default' }: { clock: Clock; signal: AbortSignal; kind?: LinkKind },
 ): (() => void) | undefined {
   let isDown = false;
   let reported = false;
@@ -149,7 +159,7 @@ export function reportReach(
         const sent = isDown;
         await send(sent);
         reported = sent;
-        await clock.sleep(REACH_MS, signal);
+        await clock.sleep(REACH_MS[kind], signal);
       }
     } finally {
       isReporting = false;

@@ -3,8 +3,8 @@ import type { ZodType } from 'zod';
 import type { Channel } from '../../../agent-protocol/channel.ts';
 import { Connection, type ConnectionUser } from '../../../agent-protocol/connection.ts';
 import { LARGEST_WINDOW } from '../../../agent-protocol/credit-window.ts';
-import { HeartbeatProbe } from '../../../agent-protocol/heartbeat.ts';
-import { CommandAnswer, LinkTicket, StreamType, streamPrefix } from '../../../agent-protocol/messages.ts';
+import { HeartbeatProbe, LinkUse } from '../../../agent-protocol/heartbeat.ts';
+import { CommandAnswer, LinkTicket, PaceAnswer, StreamType, streamPrefix } from '../../../agent-protocol/messages.ts';
 import { RpcCall } from '../../../agent-protocol/rpc.ts';
 import { messageOf } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log/log.ts';
@@ -13,6 +13,7 @@ import type { Clock } from '../../../lib/time/clock.ts';
 import { withSignal } from '../../../lib/time/deadline.ts';
 import { redact } from '../gateway-error.ts';
 import { connectToGateway, type GatewaySocketOptions } from '../gateway-socket.ts';
+import { BUSY_TICKS, type LinkPace, TICK_MS } from '../link-pace.ts';
 
 const SECOND_LINK_DEADLINE_MS = 10_000;
 /** Milliseconds after an attempt to open a second link until the next one. */
@@ -31,6 +32,7 @@ export interface Resumption {
 export interface SessionLinkOptions extends Pick<GatewaySocketOptions, 'address' | 'dial' | 'ca' | 'time'> {
   authtoken: string;
   resumption: Resumption;
+  pace: LinkPace;
   clock: Clock;
   log: Log;
 }
@@ -53,6 +55,10 @@ export class SessionLinks {
   /** The largest window of a stream; 0: that of the protocol. */
   #window = 0;
   #mayHaveTwoLinks = false;
+  #agreesOnPace = false;
+  #isAgreeing = false;
+  /** What clients do on any link. */
+  readonly use = new LinkUse();
   /** When the last attempt to open a second link began, in milliseconds of `performance.now()`. */
   #secondTriedAt = Number.NEGATIVE_INFINITY;
 
@@ -74,10 +80,12 @@ export class SessionLinks {
   }
 
   /** Uses the extensions that the gateway supports. */
-  extend({ StreamWindow, SecondLink }: { StreamWindow: number; SecondLink: boolean }): void {
+  extend(gateway: { StreamWindow: number; SecondLink: boolean; HeartbeatPace: boolean }): void {
+    const { StreamWindow, SecondLink, HeartbeatPace } = gateway;
     this.#window = Math.min(StreamWindow, LARGEST_WINDOW);
     this.#first.connection.extend(this.#window);
     this.#mayHaveTwoLinks = SecondLink;
+    this.#agreesOnPace = HeartbeatPace;
   }
 
   /** Sends a request; resolves to the gateway's answer. The gateway opens streams to an endpoint once it is processed. */
@@ -93,7 +101,33 @@ export class SessionLinks {
   }
 
   tick(): void {
-    for (const link of this.#links) link.tick();
+    const isBusy = this.use.isBusy(performance.now(), this.options.pace.moreMs);
+    for (const link of this.#links) link.tick(isBusy);
+    void this.#agreeOnPace();
+  }
+
+  /** Heartbeats are further apart once the gateway knows. Those of a second link, which carries bulk, stay as they are. */
+  async #agreeOnPace(): Promise<void> {
+    const link = this.#first;
+    const wanted = link.nextPace(this.options.pace.most);
+    if (wanted < link.pace) link.pace = wanted;
+    if (wanted <= link.pace || !this.#agreesOnPace || this.#isAgreeing || this.signal.aborted) return;
+    this.#isAgreeing = true;
+    try {
+      const { Error: reason, IntervalMs } = await this.call(
+        StreamType.pace,
+        { IntervalMs: wanted * TICK_MS },
+        PaceAnswer,
+      );
+      if (reason === '') link.pace = Math.max(BUSY_TICKS, Math.min(wanted, Math.floor(IntervalMs / TICK_MS)));
+      else this.#agreesOnPace = false;
+    } catch (error) {
+      // The link is lost, or the gateway's answer is of no use.
+      this.#agreesOnPace = false;
+      this.options.log.debug({ reason: messageOf(error) }, 'time between heartbeats not agreed on');
+    } finally {
+      this.#isAgreeing = false;
+    }
   }
 
   /** Resolves once the gateway has everything that was sent, or after so many milliseconds. */
@@ -123,7 +157,11 @@ export class SessionLinks {
   /** New streams take the second link while the first carries bulk. Without one, they share the first. */
   #wantSecond(): void {
     const now = performance.now();
-    const isUseless = !this.#mayHaveTwoLinks || this.#second !== null || this.#over.signal.aborted;
+    const isUseless =
+      !this.#mayHaveTwoLinks ||
+      this.options.pace.kind === 'metered' ||
+      this.#second !== null ||
+      this.#over.signal.aborted;
     if (isUseless || now - this.#secondTriedAt < SECOND_LINK_RETRY_MS) return;
     this.#secondTriedAt = now;
     const { authtoken, clock, log } = this.options;
@@ -136,10 +174,14 @@ export class SessionLinks {
   }
 
   async #openSecond(signal: AbortSignal): Promise<void> {
-    const { address, dial, ca, time, resumption, authtoken } = this.options;
+    const { address, dial, ca, time, resumption, pace, authtoken } = this.options;
+    const isMetered = pace.kind === 'metered';
     const { Ticket, Error: reason } = await call(this.first, StreamType.linkTicket, {}, LinkTicket);
     if (reason !== '') throw new Error(reason);
-    const socket = await connectToGateway({ address, dial, ca, time, tlsSession: resumption.tlsSession }, signal);
+    const socket = await connectToGateway(
+      { address, dial, ca, time, tlsSession: resumption.tlsSession, isMetered },
+      signal,
+    );
     if (signal.aborted) socket.destroy();
     signal.throwIfAborted();
     const link = this.#linkOver(socket);
@@ -155,7 +197,9 @@ export class SessionLinks {
   }
 
   /** The link has ended, and with it its streams. */
-  #lose(link: SessionLink, { message }: Error): void {
+  #lose(link: SessionLink, error: Error): void {
+    const { message } = error;
+    if (error instanceof SilentLink) this.options.pace.lost(error.ticks);
     const other = link === this.#first ? this.#second : this.#first;
     this.#second = null;
     if (other !== null) {
@@ -185,22 +229,30 @@ async function call<T>(connection: Connection, type: number, body: object, schem
 export const HEARTBEAT_INTERVAL_S = 4;
 export const HEARTBEAT_TOLERANCE_S = 5;
 
-export const TICK_MS = 1900;
-const TICKS_PER_BEAT = 2;
-/** A dead link is noticed 7.6 to 9.5 s after its last bytes. */
+/** A dead link is noticed 7.6 to 9.5 s after its last bytes, when heartbeats are close together. */
 const SILENT_TICKS = 4;
+/** So many heartbeats are answered before they are further apart. */
+const STEADY_BEATS = 3;
 
 /**
- * One of a session's connections to the gateway. It sends heartbeats, and notices when the connection goes silent without
- * closing. It counts ticks instead of time, so that a process that was suspended does not blame the gateway for the gap. Any
- * bytes count as an answer.
+ * One of a session's connections to the gateway. It sends heartbeats while nothing else passes, and notices when the
+ * connection goes silent without closing. Any bytes count as an answer.
  */
 class SessionLink {
   readonly connection: Connection;
   readonly #probe: HeartbeatProbe;
-  #ticks = 0;
+  /** Between heartbeats of this link when it is idle. */
+  #every = BUSY_TICKS;
+  /** Heartbeats that were answered since that changed. */
+  #steady = 0;
+  /** Ticks since a heartbeat was sent, or anything else passed in both directions. */
+  #sinceBeat = 0;
+  /** Ticks since the last bytes came. */
   #silent = 0;
+  /** So many silent ticks are too many; null: no answer is due. */
+  #deadAt: number | null = null;
   #heardAt: number;
+  #sentAt = Number.NEGATIVE_INFINITY;
 
   /**
    * Sends the first heartbeat: gateways expect it before anything else.
@@ -218,17 +270,43 @@ class SessionLink {
     connection.open(channel);
     this.connection = connection;
     this.#heardAt = connection.lastReadAt;
-    this.#beat();
+    this.#beat(BUSY_TICKS);
   }
 
-  /** Sends a heartbeat when it is due, and closes a connection on which the gateway has sent nothing for too long. */
-  tick(): void {
-    const { lastReadAt } = this.connection;
-    this.#silent = lastReadAt === this.#heardAt ? this.#silent + 1 : 0;
+  /** Ticks between its heartbeats for which it has proved stable; those it has now, until then. */
+  nextPace(most: number): number {
+    if (this.#every > most) return most;
+    return this.#steady < STEADY_BEATS ? this.#every : Math.min(2 * this.#every, most);
+  }
+
+  get pace(): number {
+    return this.#every;
+  }
+
+  set pace(ticks: number) {
+    this.#every = ticks;
+    this.#steady = 0;
+  }
+
+  /**
+   * Sends a heartbeat when it is due, and closes a connection on which the gateway has sent nothing for too long.
+   *
+   * @param isBusy whether clients wait for something
+   */
+  tick(isBusy: boolean): void {
+    const { lastReadAt, lastSentAt } = this.connection;
+    const every = isBusy ? Math.min(BUSY_TICKS, this.#every) : this.#every;
+    const isHeard = lastReadAt !== this.#heardAt;
+    // An echo does not put off the next heartbeat: on a slow link, the gateway would have less time for its answer.
+    const hasPassed = isHeard && lastReadAt > this.#probe.echoedAt && lastSentAt !== this.#sentAt;
+    this.#silent = isHeard ? 0 : this.#silent + 1;
+    if (isHeard) this.#deadAt = null;
+    this.#sinceBeat = hasPassed ? 0 : this.#sinceBeat + 1;
     this.#heardAt = lastReadAt;
-    this.#ticks += 1;
-    if (this.#silent >= SILENT_TICKS) this.connection.close(new Error('the gateway no longer answers heartbeats'));
-    else if (this.#ticks % TICKS_PER_BEAT === 0) this.#beat();
+    this.#sentAt = lastSentAt;
+    if (this.#deadAt !== null && this.#silent >= this.#deadAt)
+      this.connection.close(new SilentLink('the gateway no longer answers heartbeats', every));
+    else if (this.#sinceBeat >= every) this.#beat(every);
   }
 
   /** Resolves once the gateway has everything that was sent, or after so many milliseconds. */
@@ -236,11 +314,26 @@ class SessionLink {
     await this.#probe.ask(ms);
   }
 
-  #beat(): void {
+  #beat(every: number): void {
     const sentAt = performance.now();
+    this.#sinceBeat = 0;
+    this.#deadAt ??= every > BUSY_TICKS ? every + SILENT_TICKS : Math.max(SILENT_TICKS, this.#silent + BUSY_TICKS);
     void this.#probe.ask(TICK_MS * SILENT_TICKS).then((answered) => {
       const now = performance.now();
-      if (answered) this.connection.roundTrip.add(now - sentAt, now);
+      if (!answered) return;
+      this.connection.roundTrip.add(now - sentAt, now);
+      if (every === this.#every) this.#steady += 1;
     });
+  }
+}
+
+class SilentLink extends Error {
+  /** @param ticks between its heartbeats */
+  constructor(
+    message: string,
+    readonly ticks: number,
+  ) {
+    super(message);
+    this.name = 'SilentLink';
   }
 }

@@ -2,6 +2,7 @@ import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
 import type { Channel, ChannelReceiver } from '../../../agent-protocol/channel.ts';
 import { dialFailure } from '../../../agent-protocol/dial-failure.ts';
+import type { LinkUse } from '../../../agent-protocol/heartbeat.ts';
 import { ProxyHeader } from '../../../agent-protocol/messages.ts';
 import { type ConnectionEnd, type ConnectionTraffic, UpstreamFault } from '../connector.ts';
 
@@ -24,6 +25,7 @@ export class UpstreamStream implements ChannelReceiver {
   #endedBy: ConnectionEnd | null = null;
   #closed = false;
   readonly #traffic: ConnectionTraffic | undefined;
+  readonly #use: LinkUse;
   readonly #onClosed: () => void;
 
   constructor(
@@ -32,6 +34,7 @@ export class UpstreamStream implements ChannelReceiver {
       connecting,
       isHttp,
       traffic,
+      use,
       onClosed,
     }: {
       /** The upstream's connection, paused. */
@@ -40,10 +43,12 @@ export class UpstreamStream implements ChannelReceiver {
       isHttp: boolean;
       /** Undefined: nobody looks. */
       traffic: ConnectionTraffic | undefined;
+      use: LinkUse;
       onClosed: () => void;
     },
   ) {
     this.#traffic = traffic;
+    this.#use = use;
     this.#onClosed = onClosed;
     // Tells the gateway that the stream was taken, so that it opens further ones.
     channel.acknowledge();
@@ -55,6 +60,7 @@ export class UpstreamStream implements ChannelReceiver {
   }
 
   onData(payload: Buffer): void {
+    this.#use.note(true);
     this.#traffic?.fromClient(payload);
     if (!this.#accepted) this.#accept();
     if (this.#socket === null) {
@@ -111,6 +117,7 @@ export class UpstreamStream implements ChannelReceiver {
     this.#socket = socket;
     socket.on('data', (chunk: Buffer) => {
       this.#accepted = true;
+      this.#use.note(false);
       this.#traffic?.toClient(chunk);
       if (!channel.write(chunk)) socket.pause();
     });

@@ -43,6 +43,7 @@ const CLOSE_DEADLINE_MS = 1000;
  * a full uplink, acknowledges meanwhile.
  */
 const UNANSWERED_SHARE = 0.875;
+const UNANSWERED_MOST_S = 8;
 
 /** The gateway knows no such endpoint, so it is unbound already. */
 const UNKNOWN_ENDPOINT = 'ERR_NGROK_333';
@@ -114,7 +115,7 @@ class NgrokSession implements GatewaySession {
     let own = new Set<string>();
     const isDead = () => {
       const its = connectionsTo([gatewayPort], log).filter(({ inode }) => own.has(inode));
-      const enoughMs = UNANSWERED_SHARE * heartbeatIntervalS * 1000;
+      const enoughMs = UNANSWERED_SHARE * Math.min(heartbeatIntervalS, UNANSWERED_MOST_S) * 1000;
       return its.length > 0 && its.every(({ unansweredMs }) => unansweredMs >= enoughMs);
     };
     const watchdog = new HeartbeatWatchdog({ clock, progress, intervalS: heartbeatIntervalS, isDead });

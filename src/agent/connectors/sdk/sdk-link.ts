@@ -23,6 +23,8 @@ import { connectNgrokSession } from './ngrok-session.ts';
 const HEARTBEAT_INTERVAL_S = 8;
 /** Where another gateway can serve the device when one is lost. */
 const SHORT_INTERVAL_S = 4;
+/** On a metered link: the SDK sends all heartbeats at one interval. */
+const METERED_INTERVAL_S = 55;
 /** The gateway is asked to tolerate so many more seconds. */
 const HEARTBEAT_TOLERANCE_S = 10;
 
@@ -38,7 +40,9 @@ export function openSdkLink(options: GatewayLinkOptions): GatewayLink {
   // The SDK (1.7.0) waits two minutes for an address that does not answer. Until then, no other attempt gets anywhere.
   const spreads = () => authorities !== null && route.hasSeveral();
   const start = (builder: SessionBuilder, port: number) => {
-    const heartbeatIntervalS = spreads() ? SHORT_INTERVAL_S : HEARTBEAT_INTERVAL_S;
+    const isMetered = options.pace?.kind === 'metered';
+    const usual = spreads() ? SHORT_INTERVAL_S : HEARTBEAT_INTERVAL_S;
+    const heartbeatIntervalS = isMetered ? METERED_INTERVAL_S : usual;
     return connectNgrokSession(builder, { authtoken: authtoken(), port, heartbeatIntervalS, ...common });
   };
   const relay = new GatewayRelay({ address, dial, ca, time, log });

@@ -4,6 +4,7 @@ import { createSecureContext, type SecureContext, type SecureVersion, type TLSSo
 import { messageOf } from '../../../lib/errors.ts';
 import type { ClientHello } from '../../../lib/network/client-hello.ts';
 import { performHandshake } from '../../../lib/network/server-handshake.ts';
+import type { SessionTickets } from '../../../lib/network/session-tickets.ts';
 import { TLS_SERVER_OPTIONS } from '../../../lib/network/tls-options.ts';
 import { MAX_AUTHORITIES, readCertificates, readKeyPair } from '../../../lib/network/usual-keys.ts';
 import type { TlsTermination } from '../../../traffic-policy/policy-subjects.ts';
@@ -29,6 +30,7 @@ export class Handshakes {
   constructor(
     private readonly certificates: CertificateSelection,
     private readonly findAuthority: (id: string) => string | null,
+    private readonly agentTickets: SessionTickets | null = null,
   ) {}
 
   /** When it fails, the connection is closed with an alert, and the result is null. @throws when a demand cannot be met */
@@ -45,7 +47,7 @@ export class Handshakes {
   ): Promise<TLSSocket | null> {
     const { socket, hostName, handshakeBegins, handshakeDone } = client;
     const { protocols, demands = EDGE_TERMINATION, owner = '', isAgent = false } = options;
-    const secureContext = await this.#contextFor(hostName, this.#withAuthorities(demands));
+    const secureContext = await this.#contextFor(hostName, this.#withAuthorities(demands), isAgent);
     const requestCert = demands.clientAuthorities.length > 0;
     const rejectUnauthorized = requestCert && demands.clientVerification !== 'request';
     const tls = { secureContext, requestCert, rejectUnauthorized, ...(protocols && { ALPNProtocols: protocols }) };
@@ -60,10 +62,11 @@ export class Handshakes {
     return Object.assign(secured, { servername: hostName });
   }
 
-  async #contextFor(hostName: string, demands: HandshakeDemands): Promise<SecureContext> {
+  async #contextFor(hostName: string, demands: HandshakeDemands, isAgent: boolean): Promise<SecureContext> {
     const { certificate, privateKey } = demands;
     const own = certificate !== null && privateKey !== null ? { cert: certificate, key: privateKey } : null;
-    return this.#contexts.contextFor(own ?? (await this.certificates.pairFor(hostName)), demands);
+    const tickets = isAgent ? this.agentTickets : null;
+    return this.#contexts.contextFor(own ?? (await this.certificates.pairFor(hostName)), demands, tickets);
   }
 
   #withAuthorities(demands: HandshakeDemands): HandshakeDemands {
@@ -143,12 +146,16 @@ export class TlsContexts {
   #bytes = 0;
 
   /** @throws {Error} when the certificate, its key or an authority is invalid, or has an unusual key */
-  contextFor(pair: CertifiedKey, demands: HandshakeDemands): SecureContext {
+  contextFor(pair: CertifiedKey, demands: HandshakeDemands, tickets: SessionTickets | null = null): SecureContext {
     const { minVersion, maxVersion, clientAuthorities, clientVerification } = demands;
     const { cert, key } = pair;
-    const identity = [minVersion, maxVersion, clientVerification, cert, key, ...clientAuthorities].join('\n');
+    const kind = tickets === null ? '' : `agents ${tickets.period}`;
+    const identity = [minVersion, maxVersion, clientVerification, kind, cert, key, ...clientAuthorities].join('\n');
     const digest = hash('sha256', identity, 'base64');
-    const cached = this.#contexts.get(digest) ?? { context: createContext(pair, demands), bytes: identity.length };
+    const cached = this.#contexts.get(digest) ?? {
+      context: createContext(pair, demands, tickets),
+      bytes: identity.length,
+    };
     this.#remove(digest);
     this.#contexts.set(digest, cached);
     this.#bytes += cached.bytes;
@@ -165,13 +172,14 @@ export class TlsContexts {
   }
 }
 
-function createContext(pair: CertifiedKey, demands: HandshakeDemands): SecureContext {
+function createContext(pair: CertifiedKey, demands: HandshakeDemands, tickets: SessionTickets | null): SecureContext {
   const { minVersion, maxVersion, clientAuthorities } = demands;
   const { cert, key } = pair.isOwn ? pair : readKeyPair(pair.cert, pair.key);
   return createSecureContext({
     cert,
     key,
     ...TLS_SERVER_OPTIONS,
+    ...tickets?.options,
     minVersion: VERSIONS[minVersion],
     maxVersion: VERSIONS[maxVersion],
     ...(minVersion < '1.2' && { ciphers: OLD_CIPHERS }),

@@ -5,6 +5,7 @@ import { UpstreamStream } from '../../../../src/agent/connectors/native/upstream
 import { Channel, type ChannelHost } from '../../../../src/agent-protocol/channel.ts';
 import { RoundTrip } from '../../../../src/agent-protocol/connection-meters.ts';
 import { LARGEST_WINDOW } from '../../../../src/agent-protocol/credit-window.ts';
+import { LinkUse } from '../../../../src/agent-protocol/heartbeat.ts';
 import { settle, until } from '../../../support/until.ts';
 
 /** A stream to an upstream, and what its session counts. */
@@ -35,6 +36,7 @@ function streamTo(connecting: Promise<Duplex>) {
     connecting: connecting as Promise<Socket>,
     isHttp: true,
     traffic: undefined,
+    use: new LinkUse(),
     onClosed() {},
   });
   const receive = (piece: Buffer) => {

@@ -1,0 +1,50 @@
+/**
+ * A device with one agent and one tunnel. Prints {address} of its API; SIGUSR2 prints {bytes, packets, since, state}: what the
+ * device of this namespace has sent and received, with IP headers, and the agent's session. Argument: JSON, see
+ * {@link MeasuredDevice}.
+ */
+import { readFileSync } from 'node:fs';
+import { createTunnel, startAgentProcess, untilReady } from './support/agent.ts';
+import { temporaryFolder } from './support/folders.ts';
+
+export interface MeasuredDevice {
+  upstreamPort: number;
+  env: Record<string, string>;
+}
+
+export interface DeviceReading {
+  bytes: number;
+  packets: number;
+  since: string;
+  state: string;
+}
+
+const { upstreamPort, env } = JSON.parse(process.argv[2] ?? '') as MeasuredDevice;
+const agent = await startAgentProcess(temporaryFolder(), env);
+await untilReady(agent);
+await createTunnel(agent, 'device.localhost', upstreamPort);
+console.log(JSON.stringify({ address: agent.api }));
+
+/** Of all interfaces but loopback: bytes and packets, received and sent. */
+function counted(): { bytes: number; packets: number } {
+  const total = { bytes: 0, packets: 0 };
+  for (const line of readFileSync('/proc/net/dev', 'utf8').split('\n')) {
+    const [, name, figures = ''] = /^\s*([^\s:]+):\s*(.*)$/.exec(line) ?? [];
+    if (name === undefined || name === 'lo') continue;
+    const [received = 0, packetsIn = 0, , , , , , , sent = 0, packetsOut = 0] = figures.split(/\s+/).map(Number);
+    total.bytes += received + sent;
+    total.packets += packetsIn + packetsOut;
+  }
+  return total;
+}
+
+process.on('SIGUSR2', () => {
+  const reading = counted();
+  void fetch(`${agent.api}/status`)
+    .then((response) => response.json())
+    .then((status) => {
+      const { session } = status as { session: { since: string; state: string } };
+      console.log(JSON.stringify({ ...reading, since: session.since, state: session.state }));
+    });
+});
+process.once('SIGTERM', () => void agent.stop().then(() => process.exit()));

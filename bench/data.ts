@@ -1,0 +1,120 @@
+import { execFileSync } from 'node:child_process';
+import type { DeviceReading, MeasuredDevice } from './data-device.ts';
+import { isWanted, section } from './support/figures.ts';
+import { temporaryFolder } from './support/folders.ts';
+import { startLink } from './support/link.ts';
+import { type Child, type Place, startScript } from './support/process.ts';
+import { runLoad } from './support/requests.ts';
+
+/** Packets as they are on the wire, not those that the kernel hands over in one piece. */
+const LINK = { delay: 30, rate: 20, loss: 0, queue: 200 };
+const DEVICES: Record<string, Record<string, string>> = {
+  native: { AGENT_CONNECTOR: 'native' },
+  'native, metered': { AGENT_CONNECTOR: 'native', AGENT_LINK: 'metered' },
+  sdk: {},
+  'sdk, metered': { AGENT_LINK: 'metered' },
+};
+/** Until heartbeats are as far apart as they get, and how long is then measured, in seconds. */
+const SETTLE_S = Number(process.env.BENCH_SETTLE_S ?? 240);
+const IDLE_S = Number(process.env.BENCH_IDLE_S ?? 300);
+const REQUESTS = 1_000;
+const DAY_S = 86_400;
+/** A lost session is noticed and replaced within this time, in seconds. */
+const PATIENCE_S = 150;
+/** Until the last bytes have passed, and before the first heartbeat after a reconnect. */
+const REST_S = 2;
+
+/** Bytes on the wire of a device's network namespace, with TCP and IP headers: idle, at a reconnect, at a silent loss, at work. */
+export async function benchData(): Promise<void> {
+  const wanted = Object.entries(DEVICES).filter(([name]) => isWanted('BENCH_ROWS', name));
+  // Each has a network of its own, and hardly anything to do.
+  const rows = await Promise.all(wanted.map(async ([name, env]) => [name, ...(await measure(env))]));
+  const idle = `idle, a day (from ${IDLE_S} s)`;
+  const columns = ['', idle, 'reconnect', 'silent loss: back after', 'its bytes', `${REQUESTS} small requests, each`];
+  section('bytes on the wire of a device, both directions, with TCP and IP headers', [columns, ...rows]);
+}
+
+async function measure(own: Record<string, string>): Promise<string[]> {
+  const link = await startLink(LINK);
+  const { gateway: near, device: far } = link;
+  const gateway = await startScript<GatewayReady>('gateway', [temporaryFolder(), near.address], near);
+  const upstream = await startScript<{ port: number }>('upstream', [], far);
+  const { sessionAddress, authtoken, caFile, httpsPort } = gateway.ready;
+  const connection = { NGROK_SERVER_ADDR: sessionAddress, NGROK_AUTHTOKEN: authtoken, NGROK_CA_CERT: caFile };
+  const what: MeasuredDevice = { upstreamPort: upstream.ready.port, env: { ...connection, ...own } };
+  const device = await startScript<object>('data-device', [JSON.stringify(what)], far);
+  const port = Number(sessionAddress.split(':').at(-1));
+
+  await seconds(SETTLE_S);
+  const before = await read(device);
+  await seconds(IDLE_S);
+  const idle = (await read(device)).bytes - before.bytes;
+
+  const reconnect = await lose(device, near, port, 'reject with tcp reset');
+  await seconds(SETTLE_S);
+  const silent = await lose(device, near, port, 'drop');
+  await seconds(REST_S);
+
+  const target = { host: near.address, port: httpsPort, name: 'device.localhost', tls: true };
+  const start = await read(device);
+  await runLoad(target, { path: '/', connections: 1, requests: REQUESTS }, near);
+  await seconds(REST_S);
+  const each = ((await read(device)).bytes - start.bytes) / REQUESTS;
+
+  for (const child of [device, upstream, gateway]) await child.stop();
+  await link.stop();
+  const megabytes = `${((idle * DAY_S) / IDLE_S / 1e6).toFixed(2)} MB`;
+  return [
+    megabytes,
+    `${reconnect.bytes} B`,
+    `${silent.tookS.toFixed(1)} s`,
+    `${silent.bytes} B`,
+    `${Math.round(each)} B`,
+  ];
+}
+
+/** Makes the present connection of the session useless, as its gateway sees it; connections that follow work. */
+async function lose(device: Child<object>, gateway: Place, port: number, how: string) {
+  const inside = (command: string, ...args: string[]) => {
+    const [program = '', ...rest] = [...gateway.launcher, command, ...args];
+    return execFileSync(program, rest, { encoding: 'utf8' });
+  };
+  const established = inside('ss', '-Htn', 'state', 'established', `( sport = :${port} )`).trim().split('\n');
+  const peers = established.map((line) => line.trim().split(/\s+/).at(-1)?.split(':').at(-1));
+  const before = await read(device);
+  const began = performance.now();
+  const ports = `{ ${peers.join(', ')} }`;
+  inside(
+    'nft',
+    'add table inet lost; add chain inet lost in { type filter hook input priority 0; }; ' +
+      'add chain inet lost out { type filter hook output priority 0; }; ' +
+      `add rule inet lost in tcp sport ${ports} tcp dport ${port} ${how}; ` +
+      `add rule inet lost out tcp dport ${ports} tcp sport ${port} tcp flags & rst == 0 drop`,
+  );
+  for (;;) {
+    await seconds(0.25);
+    const { since, state } = await read(device);
+    if (state === 'online' && since !== before.since) break;
+    if (performance.now() - began > PATIENCE_S * 1000) throw new Error('the device did not come back');
+  }
+  const tookS = (performance.now() - began) / 1000;
+  await seconds(REST_S);
+  const { bytes } = await read(device);
+  inside('nft', 'delete table inet lost');
+  return { bytes: bytes - before.bytes, tookS };
+}
+
+async function read(device: Child<object>): Promise<DeviceReading> {
+  const line = device.nextLine();
+  device.process.kill('SIGUSR2');
+  return JSON.parse(await line) as DeviceReading;
+}
+
+const seconds = (count: number) => new Promise((resolve) => setTimeout(resolve, count * 1000));
+
+interface GatewayReady {
+  sessionAddress: string;
+  authtoken: string;
+  caFile: string;
+  httpsPort: number;
+}

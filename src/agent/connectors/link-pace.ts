@@ -1,0 +1,95 @@
+import { readFile } from 'node:fs/promises';
+import { z } from 'zod';
+import { messageOf } from '../../lib/errors.ts';
+import { writeDurably } from '../../lib/files/durable-write.ts';
+import type { Log } from '../../lib/log/log.ts';
+import type { Clock } from '../../lib/time/clock.ts';
+
+/** Silence is counted in ticks, so that a process that was suspended does not blame the gateway for the gap. */
+export const TICK_MS = 1900;
+/** Between heartbeats at first, and while clients wait for something. */
+export const BUSY_TICKS = 2;
+/** Between heartbeats of an idle link: what a silent loss costs, and what a day of them costs, with a margin for both. */
+const MOST_TICKS = { default: 10, metered: 31 };
+/** So long after bytes for a client, more are expected. */
+const MORE_MS = { default: 10_000, metered: 5_000 };
+/** A loss that a new session follows so soon was not one of the whole network: something on the way has forgotten the link. */
+const SOON_MS = 20_000;
+/** After so long without such a loss, longer pauses are tried again. */
+const RETRY_MS = 24 * 3_600_000;
+
+export type LinkKind = keyof typeof MOST_TICKS;
+
+const Learnt = z.object({ heartbeat_s: z.number().positive() });
+
+/**
+ * How far apart the heartbeats of this device's links may be. NATs forget idle connections after a time that they do not tell,
+ * so it is learnt from silent losses, and kept over restarts.
+ */
+export class LinkPace {
+  readonly moreMs: number;
+  #ticks: number;
+  #changedAt: number;
+  /** Ticks between heartbeats of a link that was lost silently, and when that was noticed. */
+  #lost: { ticks: number; at: number } | null = null;
+
+  /** @param keep is told of each change: a handful a day at most */
+  constructor(
+    readonly kind: LinkKind,
+    private readonly clock: Clock,
+    learntTicks = Number.POSITIVE_INFINITY,
+    private readonly keep: (ticks: number) => void = () => {},
+  ) {
+    this.moreMs = MORE_MS[kind];
+    this.#ticks = Math.max(BUSY_TICKS, Math.min(learntTicks, MOST_TICKS[kind]));
+    this.#changedAt = clock.now();
+  }
+
+  /** The most ticks between heartbeats of an idle link. */
+  get most(): number {
+    const now = this.clock.now();
+    if (this.#ticks < MOST_TICKS[this.kind] && now - this.#changedAt >= RETRY_MS) this.#change(this.#ticks * 2);
+    return this.#ticks;
+  }
+
+  /** A link has fallen silent whose heartbeats were so many ticks apart. */
+  lost(ticks: number): void {
+    this.#lost = ticks > BUSY_TICKS ? { ticks, at: this.clock.now() } : null;
+  }
+
+  /** A session has begun. */
+  joined(): void {
+    const lost = this.#lost;
+    this.#lost = null;
+    if (lost === null || this.clock.now() - lost.at > SOON_MS) return;
+    this.#change(Math.floor(Math.min(lost.ticks, this.#ticks) / 2));
+  }
+
+  #change(ticks: number): void {
+    const next = Math.max(BUSY_TICKS, Math.min(ticks, MOST_TICKS[this.kind]));
+    this.#changedAt = this.clock.now();
+    if (next === this.#ticks) return;
+    this.#ticks = next;
+    this.keep(next);
+  }
+}
+
+/** Reads what was learnt, and keeps what will be. A file that is missing or damaged is nothing learnt. */
+export async function openLinkPace(
+  kind: LinkKind,
+  file: string,
+  { clock, log }: { clock: Clock; log: Log },
+): Promise<LinkPace> {
+  let writing: Promise<unknown> = Promise.resolve();
+  const keep = (ticks: number) => {
+    const text = `${JSON.stringify({ heartbeat_s: (ticks * TICK_MS) / 1000 })}\n`;
+    log.info({ heartbeat_s: (ticks * TICK_MS) / 1000 }, 'time between heartbeats changed');
+    writing = writing
+      .then(() => writeDurably(file, text, 0o600))
+      .catch((error: unknown) => log.debug({ reason: messageOf(error) }, 'time between heartbeats not saved'));
+  };
+  const learnt = await readFile(file, 'utf8')
+    .then((text) => Learnt.parse(JSON.parse(text)).heartbeat_s)
+    .catch(() => Number.POSITIVE_INFINITY);
+  return new LinkPace(kind, clock, Math.round((learnt * 1000) / TICK_MS), keep);
+}
