@@ -24,7 +24,7 @@ const NAMES = [
   { kind: 'folder', pattern: /^device-agent-(.+)-linux-(arm|arm64|x64|any)\.tar\.gz$/, architectures: null },
   {
     kind: 'deb',
-    pattern: /^device-agent_(.+)_(armhf|arm64|amd64|all)\.deb$/,
+    pattern: /^device-agent(?:-gateway)?_(.+)_(armhf|arm64|amd64|all)\.deb$/,
     architectures: new Map([
       ['armhf', 'arm'],
       ['amd64', 'x64'],

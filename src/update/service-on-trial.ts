@@ -77,6 +77,10 @@ export class ServicesOnTrial {
     // An agent of the same machine stays online meanwhile.
     for (const service of this.services) await service.empty();
     for (const { unit } of this.services.toReversed()) await this.host.run('systemctl', 'stop', unit);
+    // Otherwise, a look right after the next start may count restarts of the version before. systemd may have forgotten the unit.
+    for (const { unit } of this.services) {
+      await this.host.run('sh', '-c', 'systemctl reset-failed "$0" 2> /dev/null || true', unit);
+    }
   }
 
   /** A unit that fails to start is no error here. */

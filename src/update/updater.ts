@@ -109,19 +109,21 @@ export class Updater {
       await turn?.requirePossible();
       await ask('wanted');
       const { place } = this.#installation;
-      const file = fileFor(release, place.kind, process.arch);
+      const files = this.#installation.packages().map((name) => fileFor(release, place.kind, process.arch, name));
+      const size = files.reduce((sum, file) => sum + file.size, 0);
       await mkdir(DOWNLOADS, { recursive: true, mode: 0o700 });
-      await this.#requireSpace(file.size);
+      await this.#requireSpace(size);
       // The agent's user reads the program.
       process.umask(0o022);
-      const archive = join(DOWNLOADS, file.name);
-      await removeOthers(DOWNLOADS, file.name);
-      tell(`fetching version ${release.version} (${(file.size / 1e6).toFixed(1)} MB) from ${source.shown}`);
-      await download(source, file, archive);
+      const names = files.map(({ name }) => name);
+      await removeOthers(DOWNLOADS, names);
+      tell(`fetching version ${release.version} (${(size / 1e6).toFixed(1)} MB) from ${source.shown}`);
+      for (const file of files) await download(source, file, join(DOWNLOADS, file.name));
       // A further update confirms the one before it: staging removes what that would go back to.
       await this.#records.endTrial();
-      await this.#installation.stage(release.version, archive);
-      await rm(archive);
+      const archives = names.map((name) => join(DOWNLOADS, name));
+      await this.#installation.stage(release.version, archives);
+      for (const archive of archives) await rm(archive);
       if (this.#hasGateway) await this.#backUpGateway(tell);
       const begin = async () => {
         const before = await onTrial(this.#installation.paths, this.host, sharing).before();
@@ -322,9 +324,9 @@ async function onlyUpdate(): Promise<Server> {
   return lock;
 }
 
-/** Parts of other downloads. */
-async function removeOthers(folder: string, name: string): Promise<void> {
+/** Removes parts of other downloads. @param names of the files that are wanted */
+async function removeOthers(folder: string, names: readonly string[]): Promise<void> {
   for (const each of await readdir(folder)) {
-    if (each !== name && each !== `${name}.part`) await rm(join(folder, each), { recursive: true });
+    if (!names.includes(each.replace(/\.part$/, ''))) await rm(join(folder, each), { recursive: true });
   }
 }

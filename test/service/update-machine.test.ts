@@ -24,6 +24,23 @@ else {
 }
 END`;
 
+/** A tunnel of another program, with the real SDK, and what it forwards to. $0: name of it, $1: authtoken, $2: CA */
+const SDK_TUNNEL = `
+const { createServer } = require('node:http');
+const ngrok = require('/home/pi/device-agent/node_modules/@ngrok/ngrok');
+const [domain, authtoken, ca] = process.argv.slice(1);
+createServer((_, res) => res.end('seen')).listen(8002, '127.0.0.1');
+(async () => {
+  const caCert = require('node:fs').readFileSync(ca);
+  const builder = new ngrok.SessionBuilder().authtoken(authtoken).serverAddr('connect.gateway.example.com:443').caCert(caCert);
+  const listener = await (await builder.connect()).httpEndpoint().domain(domain).listen();
+  await listener.forward('http://127.0.0.1:8002');
+})();`;
+
+/** Asks for a page all the time, and writes each status and how long it took; 000: no answer. $0: its URL, $1: CA */
+const ASK = `rm -f /tmp/answers; while [ ! -e /tmp/asked-enough ]; do
+curl -s -o /dev/null -w '%{http_code} %{time_total}\n' --max-time 20 --cacert "$1" "$0" >> /tmp/answers; sleep 0.05; done`;
+
 /** What a version is whose gateway never has its agents back, as far as it says. */
 const NO_SESSIONS = "grep -l 'live.sessions().length' dist/*.js | xargs sed -i 's/live.sessions().length/0/'";
 
@@ -103,13 +120,13 @@ describe('device-agent update under systemd', {
     const mark = `${gatewayFolder}/update-trial`;
     const gateway = async (...args: string[]) => JSON.parse((await deviceAgent('gateway', ...args, '--json')).stdout);
     const keys = async () => (await gateway('api-key', 'list')).map((key: { description: string }) => key.description);
+    const ca = `${gatewayFolder}/ca.pem`;
     const gatewayVersion = async () => {
-      const ca = `${gatewayFolder}/ca.pem`;
       const url = 'https://api.gateway.example.com/openapi.json';
       return JSON.parse((await machine.run('curl', '-sS', '--cacert', ca, url)).stdout).info.version;
     };
     const isOnline = async () => (await gateway('devices'))[0].online_since !== null;
-    const names = ['connect.gateway', 'api.gateway', 'agent-cabinet.site', 'camera.site'];
+    const names = ['connect.gateway', 'api.gateway', 'sdk.gateway', 'agent-cabinet.site', 'camera.site'];
     const hosts = names.map((name) => `127.0.0.1 ${name}.example.com\n`).join('');
     await machine.write('/etc/hosts', `127.0.0.1 localhost\n${hosts}`);
     await machine.write('/etc/nsswitch.conf', 'hosts: files\n');
@@ -123,7 +140,19 @@ describe('device-agent update under systemd', {
     await machine.write('/etc/device-agent/settings.env', 'AGENT_UPDATE_FROM=gateway\n');
     expect(await deviceAgent('join', code, '--name', 'cabinet')).toMatchObject({ code: 0, stderr: '' });
     expect(await deviceAgent('tunnels', 'start', '8001', '-d', 'camera')).toMatchObject({ code: 0 });
-    expect(await deviceAgent('gateway', 'api-key', 'create', '--description', 'first')).toMatchObject({ code: 0 });
+    const { api_key: apiKey } = await gateway('api-key', 'create', '--description', 'first');
+    const created = await machine.run(
+      ...['curl', '-sS', '--cacert', ca, '-H', `authorization: Bearer ${apiKey}`, '-H', 'ngrok-version: 2'],
+      ...['-H', 'content-type: application/json', '-d', '{}', 'https://api.gateway.example.com/credentials'],
+    );
+    const { token } = JSON.parse(created.stdout);
+    await machine.run(
+      ...['systemd-run', '--quiet', '--unit=sdk-tunnel', SystemdMachine.NODE, '-e', SDK_TUNNEL],
+      ...['sdk.gateway.example.com', token, ca],
+    );
+    const sdkUrl = 'https://sdk.gateway.example.com/';
+    const isSdkOnline = async () => (await machine.run('curl', '-sS', '--cacert', ca, sdkUrl)).stdout === 'seen';
+    await until(isSdkOnline, 'the tunnel of the SDK is online', { withinMs: 60_000, everyMs: 200 });
 
     /** Publishes a version, and approves it. */
     const approve = async (name: string, change?: string) => {
@@ -132,7 +161,21 @@ describe('device-agent update under systemd', {
       expect(added).toMatchObject({ code: 0, stdout: expect.stringContaining(`get version ${name} from now on`) });
     };
     await approve('93.0.0');
+    const asking = machine.run('sh', '-c', ASK, sdkUrl, ca);
     expect(await updated(machine)).toContain('updated from 90.0.0 to 93.0.0\nexit code 0');
+    await until(isSdkOnline, 'the tunnel of the SDK is online again', { withinMs: 60_000, everyMs: 200 });
+    await machine.run('touch', '/tmp/asked-enough');
+    await asking;
+    const answers = (await machine.run('cat', '/tmp/answers')).stdout.trim().split('\n');
+    const slowest = Math.max(...answers.map((line) => Number(line.split(' ')[1])));
+    const counts: Record<string, number> = {};
+    for (const line of answers) counts[line.slice(0, 3)] = (counts[line.slice(0, 3)] ?? 0) + 1;
+    const said = Object.entries(counts).map(([status, count]) => `${count} with ${status}`);
+    process.stdout.write(`  measured: tunnel of an SDK: ${said.join(', ')}, the slowest in ${slowest.toFixed(1)} s\n`);
+    // It waits for its agent, or is told to come again; while the ports are closed, there is no answer.
+    expect(Object.keys(counts).filter((status) => !['000', '200', '503'].includes(status))).toEqual([]);
+    expect(counts['200']).toBeGreaterThan(20);
+    await machine.run('systemctl', 'stop', 'sdk-tunnel');
     expect([await version(), await gatewayVersion(), await isOnline()]).toEqual(['93.0.0', '93.0.0', true]);
     expect(await gateway('releases')).toMatchObject([{ version: '93.0.0', devices: { confirmed: 1 } }]);
     expect((await machine.run('ls', '/var/lib/device-agent-update/gateway-backup.tar.gz')).code).toBe(0);
