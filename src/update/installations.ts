@@ -48,7 +48,7 @@ export class FolderInstallation implements InstalledProgram {
   async stage(version: string, [archive = '']: readonly string[]): Promise<void> {
     const { folder, node } = this.place;
     const unpack = async (incoming: string) => {
-      await this.run('tar', '-xzf', archive, '-C', incoming, '--strip-components=1', '--no-same-owner');
+      await this.run('tar', '-xf', archive, '-C', incoming, '--strip-components=1', '--no-same-owner');
       return incoming;
     };
     const nodeOf = (program: string) => nodeOfCopy(join(folder, CURRENT), node, program);
@@ -61,8 +61,10 @@ export class FolderInstallation implements InstalledProgram {
     await replaceLink(this.files, join(this.place.folder, CURRENT), join(VERSIONS, version), this.place.folder);
   }
 
-  async obstacle(): Promise<null> {
-    return null;
+  /** Before anything is fetched: Debian's smallest systems lack it, and tar would only say that it cannot run it. */
+  async obstacle(): Promise<string | null> {
+    if (programIn('xz', [...PROGRAM_FOLDERS, '/bin']) !== null) return null;
+    return 'xz not found, with which releases are packed; install it: sudo apt install xz-utils';
   }
 
   async provideWatcher(path: string): Promise<void> {
@@ -126,7 +128,7 @@ export class NpmInstallation implements InstalledProgram {
   async obstacle(): Promise<string | null> {
     const { node } = this.place;
     if (npmBeside(node) !== null) return null;
-    return `npm not found in ${[dirname(node), ...NPM_FOLDERS].join(', ')}; install it, for example with: sudo apt install npm`;
+    return `npm not found in ${[dirname(node), ...PROGRAM_FOLDERS].join(', ')}; install it, for example with: sudo apt install npm`;
   }
 
   /** The program moves while the watcher runs. */
@@ -135,12 +137,15 @@ export class NpmInstallation implements InstalledProgram {
   }
 }
 
-const NPM_FOLDERS = ['/usr/local/bin', '/usr/bin'];
+const PROGRAM_FOLDERS = ['/usr/local/bin', '/usr/bin'];
+
+const programIn = (name: string, folders: readonly string[]): string | null =>
+  folders.map((folder) => join(folder, name)).find(existsSync) ?? null;
 
 /** The file of npm, which Node.js runs: PATH may lack both, as in a unit of systemd. Null: there is no npm. */
 function npmBeside(node: string): string | null {
-  const found = [dirname(node), ...NPM_FOLDERS].map((folder) => join(folder, 'npm')).find(existsSync);
-  return found === undefined ? null : realpathSync(found);
+  const found = programIn('npm', [dirname(node), ...PROGRAM_FOLDERS]);
+  return found === null ? null : realpathSync(found);
 }
 
 /** What dpkg installs: packages replace the program in place, and those of both versions are kept. */

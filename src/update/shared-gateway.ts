@@ -166,7 +166,9 @@ export class ClusterTurn {
     try {
       await begin();
     } catch (error) {
-      await this.#end({}).catch((problem: unknown) => tell(`the turn ends by itself in 15 min: ${messageOf(problem)}`));
+      await this.#end({}).catch((problem: unknown) =>
+        tell(`turn not given back, so the others wait for 15 min: ${messageOf(problem)}`),
+      );
       throw error;
     }
   }

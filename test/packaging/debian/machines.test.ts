@@ -242,7 +242,7 @@ describe.each([
     await release('1.4.0');
     expect(await update()).toContain('/packages/device-agent_1.3.0.deb is missing');
     await run(
-      `for name in device-agent device-agent-gateway; do cp ${folder}/$name_1.3.0_amd64.deb /var/lib/device-agent-update/packages/$name_1.3.0.deb; done`,
+      `for name in device-agent device-agent-gateway; do cp ${folder}/"$name"_1.3.0_amd64.deb /var/lib/device-agent-update/packages/"$name"_1.3.0.deb; done`,
     );
     const versions = () => run('dpkg-query -W device-agent device-agent-gateway | cut -f 2');
     expect(await update()).toContain('updated from 1.3.0 to 1.4.0\nexit code 0');
