@@ -1,6 +1,6 @@
 // node scripts/reproduce.js build/release/1.2.3: builds the commit of a release again, in another folder, and compares all bytes,
 // with those of an apt repository of its Debian packages. The packages of one commit are the same on each machine with the same
-// versions of Node.js, dpkg, binutils, tar and gzip.
+// versions of Node.js, dpkg, binutils, tar, gzip and xz.
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -43,6 +43,8 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'revocation failed': 'report it as a bug; restart the gateway',
   'update of devices stopped': 'look at a device that went back; then `gateway releases resume`, or `stop` for good',
   'update of devices not stopped': 'check the database and the disk',
+  'update given up by a gateway: the others do not install it':
+    'see `journalctl -u device-agent-update` there; `device-agent update --to` tries it again',
   'event destination unreachable: its events wait':
     'fix what `reason` names, at the receiver or with `PATCH /event_destinations`',
   'event refused by its destination: passed over':

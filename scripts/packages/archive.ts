@@ -32,7 +32,7 @@ export function buildArchive(architecture: Architecture, folder: string, version
     copyFileSync(license, join(program, 'bin/LICENSE'));
   }
   setModes(work, ['bin/node', 'dist/cli.js']);
-  const file = join(folder, `device-agent-${version}-linux-${ARCHITECTURES[architecture]}.tar.gz`);
+  const file = join(folder, `device-agent-${version}-linux-${ARCHITECTURES[architecture]}.tar.xz`);
   const owner = [
     '--owner=0',
     '--group=0',
@@ -41,8 +41,8 @@ export function buildArchive(architecture: Architecture, folder: string, version
     '--format=ustar',
     `--mtime=@${sourceDate()}`,
   ];
-  // gzip would write the time of day.
-  execute('tar', ['-C', work, ...owner, '-I', 'gzip -n', '-cf', file, version]);
+  // Several threads would give other bytes on machines with other numbers of cores.
+  execute('tar', ['-C', work, ...owner, '-I', 'xz -6 --threads=1', '-cf', file, version]);
   rmSync(work, { recursive: true });
   return file;
 }

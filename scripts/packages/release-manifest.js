@@ -21,10 +21,10 @@ const USAGE = `Usage:
 /** File names of a release: their kind, and the architecture in words of their own. */
 const NAMES = [
   { kind: 'npm', pattern: /^device-agent-(.+)\.tgz$/, architectures: null },
-  { kind: 'folder', pattern: /^device-agent-(.+)-linux-(arm|arm64|x64|any)\.tar\.gz$/, architectures: null },
+  { kind: 'folder', pattern: /^device-agent-(.+)-linux-(arm|arm64|x64|any)\.tar\.(?:gz|xz)$/, architectures: null },
   {
     kind: 'deb',
-    pattern: /^device-agent_(.+)_(armhf|arm64|amd64|all)\.deb$/,
+    pattern: /^device-agent(?:-gateway)?_(.+)_(armhf|arm64|amd64|all)\.deb$/,
     architectures: new Map([
       ['armhf', 'arm'],
       ['amd64', 'x64'],

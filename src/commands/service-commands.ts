@@ -9,7 +9,6 @@ import {
   AGENT_SERVICE,
   configFolderOf,
   GATEWAY_SERVICE,
-  installedUnit,
   type Service,
   serviceEnvironment,
   stateFolderOf,
@@ -18,7 +17,7 @@ import { type ServiceState, serviceState } from '../service/service-state.ts';
 import { uninstallService } from '../service/uninstall.ts';
 import { loadJoinSettings } from '../settings/first-start-settings.ts';
 import { ENROLMENT_FILE } from '../settings/setting-sources.ts';
-import { installUpdateUnits, removeCrashDropIn, removeUpdateUnits } from '../update/units.ts';
+import { installUpdateUnits, removeCrashDropIn, removeUpdateUnits, servicesOf } from '../update/units.ts';
 import { jsonText, print, show } from './output.ts';
 
 interface ServiceOptions {
@@ -37,7 +36,7 @@ export async function install(options: ServiceOptions): Promise<void> {
   requireRoot();
   await reporting(options, async (tell) => {
     await installService(chosen(options), thisProgram(), thisHost(), tell);
-    if (!options.gateway) await installUpdateUnits(thisProgram(), thisHost());
+    await installUpdateUnits(thisProgram(), thisHost());
   });
 }
 
@@ -47,9 +46,10 @@ export async function uninstall(options: ServiceOptions): Promise<void> {
   await reporting(options, async (tell) => {
     if (options.purge && !options.gateway) await leaveWithService(thisHost(), tell);
     // First: an update under way would start the agent again.
-    const isAgentHere = installedUnit(AGENT_SERVICE, thisHost().root) !== null;
-    if (!options.gateway || !isAgentHere) await removeUpdateUnits(thisProgram(), options.purge === true, thisHost());
-    else await removeCrashDropIn(GATEWAY_SERVICE, thisHost());
+    const [own, other] = options.gateway ? [GATEWAY_SERVICE, AGENT_SERVICE] : [AGENT_SERVICE, GATEWAY_SERVICE];
+    const isOtherHere = servicesOf(thisProgram(), thisHost()).includes(other);
+    if (isOtherHere) await removeCrashDropIn(own, thisHost());
+    else await removeUpdateUnits(thisProgram(), options.purge === true, thisHost());
     await uninstallService(chosen(options), options.purge === true, thisHost(), tell);
   });
 }

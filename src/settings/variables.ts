@@ -140,7 +140,7 @@ const TUNNELS = {
 
 const UPDATES = {
   AGENT_UPDATE: oneOf(
-    'Which releases the service installs without being asked, at night: those that fix a vulnerability of the installed version, or all of the stable channel. The device goes back if the new version does not work',
+    'Which releases the service installs without being asked, at night: those that fix a vulnerability of the installed version, or all of the stable channel. The device goes back if the new version does not work. On a machine with a gateway alone, these two belong to the gateway’s settings',
     ['off', 'security', 'stable'],
     'off',
   ),

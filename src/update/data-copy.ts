@@ -96,6 +96,7 @@ async function inFolder(
   await run('sh', '-c', script, archive, folder, String(uid), String(gid), ...args);
 }
 
+const DATABASE = 'gateway.db';
 /** As the gateway's store knows it; see `holdDuringTrial` there. */
 const MARK = 'update-trial';
 /** It comes first: from then on, the gateway accepts no changes, whichever version is started by a power cut. */
@@ -110,6 +111,7 @@ sync restoring/*
 rm -f gateway.db-wal gateway.db-shm
 mv restoring/* .
 rmdir restoring && sync .' "$1" < "$0"`;
+const REMOVE_NEWER = `${AS_OWNER} sh -c 'cd "$0" && rm -f gateway.db.newer gateway.db.newer-wal gateway.db.incoming*' "$1"`;
 
 /**
  * The gateway's database as the version before the update left it. While it may have to go back, the gateway makes others wait
@@ -126,11 +128,11 @@ export class GatewayCopy {
   ) {}
 
   async keep(): Promise<void> {
-    if (!existsSync(join(this.data, 'gateway.db'))) return;
+    if (!existsSync(join(this.data, DATABASE))) return;
     if (!this.#isHeld) {
       // Changes may have been made since. With a newer schema, they could not go back.
       await this.forget();
-      if (await this.#isNewer()) return;
+      if (await isNewer(this.data)) return;
     }
     await inFolder(this.data, HOLD, '', [], this.run);
     await this.archive.make((incoming) => inFolder(this.data, KEEP_DATABASE, incoming, [], this.run));
@@ -142,7 +144,7 @@ export class GatewayCopy {
 
   async obstacle(): Promise<string | null> {
     if (this.#isHeld) return null;
-    if (!(await this.#isNewer())) return null;
+    if (!(await isNewer(this.data))) return null;
     return 'it has changed the schema of the database, and accepted changes since, which going back would lose';
   }
 
@@ -156,22 +158,61 @@ export class GatewayCopy {
     if (this.#isHeld) await inFolder(this.data, RELEASE, '', [], this.run);
   }
 
-  async #isNewer(): Promise<boolean> {
-    // A gateway that has never run has no database.
-    if (!existsSync(join(this.data, 'gateway.db'))) return false;
-    // Its code is not there where only agents run.
-    const { hasNewerSchema } = await import('../gateway/offline/gateway-here.ts');
-    return hasNewerSchema(this.data);
-  }
-
   get #isHeld(): boolean {
     return existsSync(join(this.data, MARK));
   }
 }
 
+/**
+ * A gateway's copy of the shared database as the version before the update left it. What has changed since is in the shared database,
+ * and is fetched from there: nothing waits meanwhile.
+ */
+export class ReplicaCopy {
+  /**
+   * @param data the gateway's folder
+   */
+  constructor(
+    private readonly data: string,
+    private readonly archive: Archive,
+    private readonly run: Host['run'],
+  ) {}
+
+  async keep(): Promise<void> {
+    if (!existsSync(join(this.data, DATABASE))) return;
+    await this.archive.make((incoming) => inFolder(this.data, KEEP_DATABASE, incoming, [], this.run));
+  }
+
+  async forget(): Promise<void> {
+    await this.archive.forget();
+  }
+
+  async obstacle(): Promise<null> {
+    return null;
+  }
+
+  /** Brings it back if this version, the one before the update, cannot read it. */
+  async restore(): Promise<void> {
+    if (!this.archive.isThere || !(await isNewer(this.data))) return;
+    await inFolder(this.data, RESTORE_DATABASE, this.archive.path, [], this.run);
+    // It is a copy: nobody needs it.
+    await inFolder(this.data, REMOVE_NEWER, '', [], this.run);
+  }
+
+  async release(): Promise<void> {}
+}
+
+/** Whether a newer version has changed the schema of a gateway's database. */
+async function isNewer(folder: string): Promise<boolean> {
+  // A gateway that has never run has no database.
+  if (!existsSync(join(folder, DATABASE))) return false;
+  // Its code is not there where only agents run.
+  const { hasNewerSchema } = await import('../gateway/offline/gateway-here.ts');
+  return hasNewerSchema(folder);
+}
+
 /** The data of all services of the program. */
 export class DataCopies {
-  constructor(private readonly copies: readonly (DataCopy | GatewayCopy)[]) {}
+  constructor(private readonly copies: readonly (DataCopy | GatewayCopy | ReplicaCopy)[]) {}
 
   async keep(): Promise<void> {
     for (const copy of this.copies) await copy.keep();

@@ -3,7 +3,7 @@ import { cp, link, mkdir, readdir, rm } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { hasErrno } from '../lib/errors.ts';
 import type { Host } from '../service/host.ts';
-import { GATEWAY_SERVICE, packagedUnitOf } from '../service/service.ts';
+import { AGENT_SERVICE, GATEWAY_SERVICE, packagedUnitOf } from '../service/service.ts';
 import type { ProgramPaths } from '../service/unit.ts';
 import { CURRENT, type InstalledProgram, npmVersions, type Place } from './installed-program.ts';
 import { replaceLink, type UpdateFiles } from './update-files.ts';
@@ -41,10 +41,14 @@ export class FolderInstallation implements InstalledProgram {
     return basename(await this.files.readlink(join(this.place.folder, CURRENT)));
   }
 
-  async stage(version: string, archive: string): Promise<void> {
+  packages(): readonly [null] {
+    return [null];
+  }
+
+  async stage(version: string, [archive = '']: readonly string[]): Promise<void> {
     const { folder, node } = this.place;
     const unpack = async (incoming: string) => {
-      await this.run('tar', '-xzf', archive, '-C', incoming, '--strip-components=1', '--no-same-owner');
+      await this.run('tar', '-xf', archive, '-C', incoming, '--strip-components=1', '--no-same-owner');
       return incoming;
     };
     const nodeOf = (program: string) => nodeOfCopy(join(folder, CURRENT), node, program);
@@ -57,8 +61,10 @@ export class FolderInstallation implements InstalledProgram {
     await replaceLink(this.files, join(this.place.folder, CURRENT), join(VERSIONS, version), this.place.folder);
   }
 
-  async obstacle(): Promise<null> {
-    return null;
+  /** Before anything is fetched: Debian's smallest systems lack it, and tar would only say that it cannot run it. */
+  async obstacle(): Promise<string | null> {
+    if (programIn('xz', [...PROGRAM_FOLDERS, '/bin']) !== null) return null;
+    return 'xz not found, with which releases are packed; install it: sudo apt install xz-utils';
   }
 
   async provideWatcher(path: string): Promise<void> {
@@ -87,7 +93,11 @@ export class NpmInstallation implements InstalledProgram {
     return versionIn(this.place.folder, this.files);
   }
 
-  async stage(version: string, archive: string): Promise<void> {
+  packages(): readonly [null] {
+    return [null];
+  }
+
+  async stage(version: string, [archive = '']: readonly string[]): Promise<void> {
     const { folder, node } = this.place;
     const unpack = async (incoming: string) => {
       const options = ['--ignore-scripts', '--no-audit', '--no-fund', '--no-update-notifier'];
@@ -118,7 +128,7 @@ export class NpmInstallation implements InstalledProgram {
   async obstacle(): Promise<string | null> {
     const { node } = this.place;
     if (npmBeside(node) !== null) return null;
-    return `npm not found in ${[dirname(node), ...NPM_FOLDERS].join(', ')}; install it, for example with: sudo apt install npm`;
+    return `npm not found in ${[dirname(node), ...PROGRAM_FOLDERS].join(', ')}; install it, for example with: sudo apt install npm`;
   }
 
   /** The program moves while the watcher runs. */
@@ -127,15 +137,18 @@ export class NpmInstallation implements InstalledProgram {
   }
 }
 
-const NPM_FOLDERS = ['/usr/local/bin', '/usr/bin'];
+const PROGRAM_FOLDERS = ['/usr/local/bin', '/usr/bin'];
+
+const programIn = (name: string, folders: readonly string[]): string | null =>
+  folders.map((folder) => join(folder, name)).find(existsSync) ?? null;
 
 /** The file of npm, which Node.js runs: PATH may lack both, as in a unit of systemd. Null: there is no npm. */
 function npmBeside(node: string): string | null {
-  const found = [dirname(node), ...NPM_FOLDERS].map((folder) => join(folder, 'npm')).find(existsSync);
-  return found === undefined ? null : realpathSync(found);
+  const found = programIn('npm', [dirname(node), ...PROGRAM_FOLDERS]);
+  return found === null ? null : realpathSync(found);
 }
 
-/** What dpkg installs: the package replaces the program in place, and the packages of both versions are kept. */
+/** What dpkg installs: packages replace the program in place, and those of both versions are kept. */
 export class DebianInstallation implements InstalledProgram {
   readonly paths: ProgramPaths;
 
@@ -152,27 +165,31 @@ export class DebianInstallation implements InstalledProgram {
     return versionIn(this.place.folder, this.files);
   }
 
-  async stage(version: string, archive: string): Promise<void> {
+  /** The gateway's package adds its code to the program, and needs the same version, whether the gateway runs or not. */
+  packages(): readonly string[] {
+    const services = [AGENT_SERVICE, GATEWAY_SERVICE];
+    return services.map(({ name }) => name).filter((name) => name === AGENT_SERVICE.name || isPackageThere(name));
+  }
+
+  async stage(version: string, archives: readonly string[]): Promise<void> {
     await mkdir(this.archives, { recursive: true, mode: 0o700 });
-    const kept = basename(this.#archive(await this.installed()));
+    const kept = this.#archivesOf(await this.installed()).map((path) => basename(path));
     for (const name of await readdir(this.archives)) {
-      if (name !== kept) await rm(join(this.archives, name), { recursive: true, force: true });
+      if (!kept.includes(name)) await rm(join(this.archives, name), { recursive: true, force: true });
     }
-    await cp(archive, this.#archive(version));
+    for (const [at, path] of this.#archivesOf(version).entries()) await cp(archives[at] ?? '', path);
     await syncAll(this.archives, this.files);
   }
 
   async switchTo(version: string): Promise<void> {
-    await this.run('dpkg', '--install', '--force-confold', this.#archive(version));
+    // Together: each needs the other one's version.
+    await this.run('dpkg', '--install', '--force-confold', ...this.#archivesOf(version));
   }
 
   async obstacle(): Promise<string | null> {
-    if (existsSync(packagedUnitOf(`${GATEWAY_SERVICE.name}.service`))) {
-      return `the package ${GATEWAY_SERVICE.name} needs the same version: update both with apt, which restarts them`;
-    }
-    const before = this.#archive(await this.installed());
-    if (existsSync(before)) return null;
-    return `it could not go back, as ${before} is missing; put the package of the installed version there, or update once with apt`;
+    const missing = this.#archivesOf(await this.installed()).find((path) => !existsSync(path));
+    if (missing === undefined) return null;
+    return `it could not go back, as ${missing} is missing; put the package of the installed version there, or update once with apt`;
   }
 
   /** The package's files disappear while the other version is installed. */
@@ -180,10 +197,12 @@ export class DebianInstallation implements InstalledProgram {
     return copyForWatcher(path, this, this.files);
   }
 
-  #archive(version: string): string {
-    return join(this.archives, `device-agent_${version}.deb`);
+  #archivesOf(version: string): string[] {
+    return this.packages().map((name) => join(this.archives, `${name}_${version}.deb`));
   }
 }
+
+const isPackageThere = (name: string): boolean => existsSync(packagedUnitOf(`${name}.service`));
 
 /** Copies what the watcher needs of the program, and leads the link there. Copies of earlier versions are removed. */
 async function copyForWatcher(path: string, program: InstalledProgram, files: UpdateFiles): Promise<void> {

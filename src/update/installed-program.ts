@@ -34,10 +34,12 @@ export interface InstalledProgram {
   /**
    * Prepares a version, so that {@link switchTo} needs no network and hardly any disk. It is durable then.
    *
-   * @param archive the file of the release
+   * @param archives the files of the release, in the order of {@link packages}
    * @throws {OperatorError} when it is not that version
    */
-  stage(version: string, archive: string): Promise<void>;
+  stage(version: string, archives: readonly string[]): Promise<void>;
+  /** The Debian packages of it that are installed; null: it is one file of another kind. */
+  packages(): readonly [null] | readonly string[];
   /** Makes the next start run a version that was staged, or the one before it. Repeating it is harmless. */
   switchTo(version: string): Promise<void>;
   /** Why an update must not begin; null: it may. */

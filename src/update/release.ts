@@ -114,13 +114,25 @@ function publicKey(base64: string) {
   });
 }
 
-/** The file for an installation. @throws {ReleaseRejected} when the release has none */
-export function fileFor(release: Release, kind: Kind, architecture: string): ReleaseFile {
+/**
+ * The file for an installation.
+ *
+ * @param packageName of several Debian packages; null: another kind
+ * @throws {ReleaseRejected} when the release has none
+ */
+export function fileFor(
+  release: Release,
+  kind: Kind,
+  architecture: string,
+  packageName: string | null = null,
+): ReleaseFile {
+  const isOf = (file: ReleaseFile) => packageName === null || file.name.startsWith(`${packageName}_`);
   const of = (wanted: string) =>
-    release.files.find((file) => file.kind === kind && file.architecture === wanted) ?? null;
+    release.files.find((file) => file.kind === kind && file.architecture === wanted && isOf(file)) ?? null;
   const file = of(architecture) ?? of('any');
   if (file !== null) return file;
+  const what = packageName === null ? kind : `${kind} ${packageName}`;
   throw new ReleaseRejected(
-    `version ${release.version} has no file for this installation (${kind}, ${architecture}); install it by hand`,
+    `version ${release.version} has no file for this installation (${what}, ${architecture}); install it by hand`,
   );
 }

@@ -22,6 +22,9 @@ export abstract class ServiceOnTrial {
 
   abstract look(): Promise<AgentView>;
 
+  /** Moves elsewhere what the service serves, as far as that is possible, before it is stopped. */
+  async empty(): Promise<void> {}
+
   /** What works now, and has to work after an update. */
   async before(): Promise<Before> {
     const { online, tunnels, sessions } = await this.look();
@@ -71,7 +74,13 @@ export class ServicesOnTrial {
   ) {}
 
   async stop(): Promise<void> {
+    // An agent of the same machine stays online meanwhile.
+    for (const service of this.services) await service.empty();
     for (const { unit } of this.services.toReversed()) await this.host.run('systemctl', 'stop', unit);
+    // Otherwise, a look right after the next start may count restarts of the version before. systemd may have forgotten the unit.
+    for (const { unit } of this.services) {
+      await this.host.run('sh', '-c', 'systemctl reset-failed "$0" 2> /dev/null || true', unit);
+    }
   }
 
   /** A unit that fails to start is no error here. */

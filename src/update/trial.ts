@@ -45,6 +45,17 @@ export interface TrialMachine {
     /** Ends what kept others from changing the data, which may have had to go back until now. Repeating it is harmless. */
     release(): Promise<void>;
   };
+  turn: {
+    /** Why another gateway of the same shared database may try a version now, and this one must not; null: this one may. */
+    obstacle(): Promise<string | null>;
+    /**
+     * Lets the others go on, and says how it ended. Repeating it is harmless.
+     *
+     * @param reason of `givenUp`: why the others must not install the version; null: they may
+     * @throws when they cannot be told
+     */
+    end(result: 'confirmed' | 'givenUp', reason: string | null): Promise<void>;
+  };
   moment(): Promise<Moment>;
   clock: Clock;
   /** Takes the lines of the log. */
@@ -83,18 +94,20 @@ export async function continueTrial(machine: TrialMachine, records: UpdateRecord
   if (trial === null) return;
   if (trial.state === 'probation') return judgeCrashes(trial, machine, records);
   if (trial.state === 'returning') return goBack(trial, machine, records);
-  const problem = await tryVersion(trial, machine, records);
-  if (problem === null) return;
-  await goBack(await giveUp(trial, problem, machine, records), machine, records);
+  const obstacle = await machine.turn.obstacle();
+  if (obstacle !== null) return goBack(await giveUp(trial, obstacle, machine, records), machine, records);
+  const tried: Trial = { ...trial, attempts: trial.attempts + 1 };
+  const problem = await tryVersion(tried, machine, records);
+  if (problem === null) return machine.turn.end('confirmed', null);
+  await goBack(await giveUp(tried, problem, machine, records), machine, records);
 }
 
 /** @returns why the version is given up; null when it is confirmed */
 async function tryVersion(trial: Trial, machine: TrialMachine, records: UpdateRecords): Promise<string | null> {
-  const { to, from, before } = trial;
+  const { to, from, before, attempts } = trial;
   const { agent, data, tell } = machine;
-  const attempts = trial.attempts + 1;
   try {
-    await records.keepTrial({ ...trial, state: 'trying', attempts });
+    await records.keepTrial({ ...trial, state: 'trying' });
     if (attempts > MAX_ATTEMPTS) return `it was interrupted ${MAX_ATTEMPTS} times`;
     tell(`trying version ${to}${attempts > 1 ? ` again, after an interruption (attempt ${attempts})` : ''}`);
     await agent.stop();
@@ -106,7 +119,7 @@ async function tryVersion(trial: Trial, machine: TrialMachine, records: UpdateRe
     // First: without its trial, an update could not end otherwise any more.
     const history = await records.history();
     await records.keepHistory({ ...history, last: outcome('confirmed', { from, to, reason: null }) });
-    await records.keepTrial({ ...trial, state: 'probation', attempts, since: await machine.moment() });
+    await records.keepTrial({ ...trial, state: 'probation', since: await machine.moment() });
     await data.release();
   } catch (error) {
     return messageOf(error);
@@ -164,9 +177,10 @@ async function giveUp(trial: Trial, reason: string, machine: TrialMachine, recor
 }
 
 async function goBack(trial: Trial, machine: TrialMachine, records: UpdateRecords): Promise<void> {
-  const { from, to, before } = trial;
+  const { from, before } = trial;
   const { agent, data } = machine;
   const reason = trial.reason ?? 'unknown';
+  if (trial.isJudged) return leave(trial, machine, records);
   const obstacle = await data.obstacle();
   if (obstacle !== null) return stay(trial, `${reason}; it stays nevertheless: ${obstacle}`, machine, records);
   // An agent that has come back in an interrupted attempt keeps running. One that does not answer may have no whole program.
@@ -183,10 +197,23 @@ async function goBack(trial: Trial, machine: TrialMachine, records: UpdateRecord
     }
   }
   await data.release();
-  const isVersionsFault = (await untilItWorks(machine, from, before, WINDOW_MS)) === null;
-  await remember({ from, to, reason }, isVersionsFault, records);
+  const isVersionsFault = isTried(trial) && (await untilItWorks(machine, from, before, WINDOW_MS)) === null;
+  await remember(trial, reason, isVersionsFault, records);
+  const judged = { ...trial, isJudged: true };
+  await records.keepTrial(judged);
+  await leave(judged, machine, records);
+}
+
+/** Ends a trial whose version was given up, once the others know that. */
+async function leave(trial: Trial, { turn }: TrialMachine, records: UpdateRecords): Promise<void> {
+  const { rejected } = await records.history();
+  const isRejected = isTried(trial) && rejected.some(({ version }) => version === trial.to);
+  await turn.end('givenUp', isRejected ? (trial.reason ?? 'unknown') : null);
   await records.endTrial();
 }
+
+/** Otherwise another gateway had its turn. */
+const isTried = ({ attempts }: Trial) => attempts > 0;
 
 /** Ends a trial with the new version in place, though it was given up: going back would lose data. */
 async function stay(
@@ -204,12 +231,13 @@ async function stay(
 }
 
 /** Of an update while the network was down, nobody knows whose fault it was: it may be tried again, some times. */
-async function remember(
-  { from, to, reason }: { from: string; to: string; reason: string },
-  isVersionsFault: boolean,
-  records: UpdateRecords,
-): Promise<void> {
+async function remember(trial: Trial, reason: string, isVersionsFault: boolean, records: UpdateRecords): Promise<void> {
+  const { from, to } = trial;
   const history = await records.history();
+  if (!isTried(trial)) {
+    await records.keepHistory({ ...history, last: outcome('returned', { from, to, reason }) });
+    return;
+  }
   const doubts = (history.doubtful[to] ?? 0) + 1;
   const isRejected = isVersionsFault || doubts >= MAX_DOUBTFUL;
   const others = history.rejected.filter(({ version }) => version !== to);
@@ -236,10 +264,14 @@ async function judgeCrashes(trial: Trial, machine: TrialMachine, records: Update
   await machine.data.release();
   const now = await machine.moment();
   const age = since === null ? PROBATION_S : secondsBetween(since, now);
-  if (age >= PROBATION_S) return records.endTrial();
+  if (age >= PROBATION_S) {
+    await machine.turn.end('confirmed', null);
+    return records.endTrial();
+  }
   const crashes = (await machine.agent.crashes()).filter((ago) => since?.boot !== now.boot || ago < age);
   const recent = crashes.filter((ago) => ago < LOOP.withinS).length;
-  if (recent < LOOP.crashes && crashes.length < MAX_CRASHES) return;
+  // The shared database may not have answered right after the confirmation.
+  if (recent < LOOP.crashes && crashes.length < MAX_CRASHES) return machine.turn.end('confirmed', null);
   const reason =
     recent >= LOOP.crashes
       ? `it crashed ${recent} times within ${LOOP.withinS / 60} min`

@@ -71,7 +71,7 @@ ConditionPathExists=!${trial}
 
 [Service]
 Type=oneshot
-ExecCondition=/bin/grep -Eqs '^[[:space:]]*AGENT_UPDATE="?(security|stable)' ${settingsFileOf(AGENT_SERVICE)}
+ExecCondition=/bin/grep -Eqs '^[[:space:]]*AGENT_UPDATE="?(security|stable)' ${services.map(settingsFileOf).join(' ')}
 ExecStart=${command(paths, '--automatic')}
 UMask=0077
 `,

@@ -29,6 +29,13 @@ const Before = z.object({
 });
 export type Before = z.infer<typeof Before>;
 
+/** A gateway that uses a shared database. */
+const Sharing = z.object({
+  /** Its entry among those that serve together; null: it serves alone. */
+  node: z.object({ id: z.string(), address: z.string() }).nullable(),
+});
+export type Sharing = z.infer<typeof Sharing>;
+
 /** A version that is tried. The file exists only from the moment it is staged until the device keeps it or goes back. */
 const Trial = z.object({
   version: z.literal(1),
@@ -48,6 +55,10 @@ const Trial = z.object({
   since: Moment.nullable(),
   /** Why it was given up. */
   reason: z.string().nullable(),
+  /** Whether the version before works again, as far as it does, and what was learned is in the history. */
+  isJudged: z.boolean().default(false),
+  /** The gateway of this machine, if it uses a shared database; null: it has one of its own, or there is none. */
+  sharing: Sharing.nullable().default(null),
 });
 export type Trial = z.infer<typeof Trial>;
 

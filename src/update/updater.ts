@@ -10,9 +10,9 @@ import type { Host } from '../service/host.ts';
 import { AGENT_SERVICE, GATEWAY_SERVICE, stateFolderOf } from '../service/service.ts';
 import type { ProgramPaths } from '../service/unit.ts';
 import { AgentService } from './agent-service.ts';
-import { Archive, DataCopies, DataCopy, GatewayCopy } from './data-copy.ts';
+import { Archive, DataCopies, DataCopy, GatewayCopy, ReplicaCopy } from './data-copy.ts';
 import { findRelease, givenKeys, PUBLISHED_PLACE } from './find-release.ts';
-import { GatewayService, recordFailedUpdate, settingsOfGateway } from './gateway-service.ts';
+import { GatewayService, recordFailedUpdate } from './gateway-service.ts';
 import { installationAt } from './installations.ts';
 import { type InstalledProgram, type Place, placeOf } from './installed-program.ts';
 import { askGateway, OwnGateway, tellGateway } from './own-gateway.ts';
@@ -20,10 +20,11 @@ import { type Channel, fileFor, type Release } from './release.ts';
 import { whySettled } from './release-choice.ts';
 import { download, openSource, type ReleaseSource } from './release-source.ts';
 import { ServicesOnTrial, thisMoment } from './service-on-trial.ts';
+import { ClusterGatewayService, ClusterTurn, NO_TURN, sharingOf } from './shared-gateway.ts';
 import { continueTrial } from './trial.ts';
 import { CRASHES, installUpdateUnits, servicesOf, UPDATE_FOLDER, UPDATE_UNIT, WATCHER } from './units.ts';
 import { diskFiles } from './update-files.ts';
-import { type Outcome, type Trial, UpdateRecords } from './update-records.ts';
+import { type Outcome, type Sharing, type Trial, UpdateRecords } from './update-records.ts';
 
 /** What a person, or the setting AGENT_UPDATE, asks for. */
 export interface Wanted {
@@ -103,42 +104,63 @@ export class Updater {
       askGateway(() => this.#ownGateway(wanted.from), { version, state }, wanted.automatic !== null, tell);
     try {
       await this.#requireReady();
+      const sharing = this.#hasGateway ? await sharingOf(this.host) : null;
+      const turn = this.#turnOf(sharing, { installed, release }, wanted);
+      await turn?.requirePossible();
       await ask('wanted');
       const { place } = this.#installation;
-      const file = fileFor(release, place.kind, process.arch);
+      const files = this.#installation.packages().map((name) => fileFor(release, place.kind, process.arch, name));
+      const size = files.reduce((sum, file) => sum + file.size, 0);
       await mkdir(DOWNLOADS, { recursive: true, mode: 0o700 });
-      await this.#requireSpace(file.size);
+      await this.#requireSpace(size);
       // The agent's user reads the program.
       process.umask(0o022);
-      const archive = join(DOWNLOADS, file.name);
-      await removeOthers(DOWNLOADS, file.name);
-      tell(`fetching version ${release.version} (${(file.size / 1e6).toFixed(1)} MB) from ${source.shown}`);
-      await download(source, file, archive);
+      const names = files.map(({ name }) => name);
+      await removeOthers(DOWNLOADS, names);
+      tell(`fetching version ${release.version} (${(size / 1e6).toFixed(1)} MB) from ${source.shown}`);
+      for (const file of files) await download(source, file, join(DOWNLOADS, file.name));
       // A further update confirms the one before it: staging removes what that would go back to.
       await this.#records.endTrial();
-      await this.#installation.stage(release.version, archive);
-      await rm(archive);
-      const before = await onTrial(this.#installation.paths, this.host).before();
-      if (wanted.automatic !== null && !before.online) {
-        throw new OperatorError(
-          'update postponed: the service is not online, so nobody could tell whether the new version works',
-        );
-      }
+      const archives = names.map((name) => join(DOWNLOADS, name));
+      await this.#installation.stage(release.version, archives);
+      for (const archive of archives) await rm(archive);
       if (this.#hasGateway) await this.#backUpGateway(tell);
-      await ask('started');
-      await dataCopies(this.#installation.paths, this.host).forget();
-      await this.#installation.provideWatcher(WATCHER);
-      await installUpdateUnits(this.#installation.paths, this.host);
-      await rm(CRASHES, { force: true });
-      const trial: Trial = {
-        ...{ version: 1, state: 'staged', from: installed, to: release.version, place, before },
-        ...{ attempts: 0, since: null, reason: null },
+      const begin = async () => {
+        const before = await onTrial(this.#installation.paths, this.host, sharing).before();
+        if (wanted.automatic !== null && !before.online) {
+          throw new OperatorError(
+            'update postponed: the service is not online, so nobody could tell whether the new version works',
+          );
+        }
+        await ask('started');
+        await dataCopies(this.#installation.paths, this.host, sharing).forget();
+        await this.#installation.provideWatcher(WATCHER);
+        await installUpdateUnits(this.#installation.paths, this.host);
+        await rm(CRASHES, { force: true });
+        const trial: Trial = {
+          ...{ version: 1, state: 'staged', from: installed, to: release.version, place, before, sharing },
+          ...{ attempts: 0, since: null, reason: null, isJudged: false },
+        };
+        await this.#records.keepTrial(trial);
+        await this.host.run('systemctl', 'start', '--no-block', UPDATE_UNIT);
       };
-      await this.#records.keepTrial(trial);
-      await this.host.run('systemctl', 'start', '--no-block', UPDATE_UNIT);
+      if (turn === null) await begin();
+      else await turn.during(begin, tell);
     } finally {
       lock.close();
     }
+  }
+
+  /** The turn of this machine's gateway; null: it shares its database with no other one. */
+  #turnOf(
+    sharing: Sharing | null,
+    { installed: from, release }: Pick<Available, 'installed' | 'release'>,
+    { to, automatic }: Wanted,
+  ): ClusterTurn | null {
+    const node = sharing?.node ?? null;
+    if (node === null) return null;
+    const step = { from, to: release.version, isAutomatic: automatic !== null, isNamed: to !== null };
+    return new ClusterTurn(this.host, node, step);
   }
 
   /**
@@ -193,11 +215,6 @@ export class Updater {
     if (trial !== null && trial.state !== 'probation') {
       throw new OperatorError(`update to ${trial.to} under way (${trial.state}); see: journalctl -u ${UPDATE_UNIT}`);
     }
-    if (this.#hasGateway && settingsOfGateway(this.host).databaseUrl !== null) {
-      throw new OperatorError(
-        `update refused: the gateway of this machine shares its database: update one gateway after another by ${UPGRADE_BY_HAND}`,
-      );
-    }
     const problem = await this.#installation.obstacle();
     if (problem !== null) throw new OperatorError(`update refused: ${problem}`);
   }
@@ -227,8 +244,6 @@ export class Updater {
   }
 }
 
-const UPGRADE_BY_HAND = 'hand, as docs/cluster.md#upgrade says';
-
 /**
  * Goes on with the update under way, if any; the unit of updates runs this, in the version before it.
  *
@@ -240,8 +255,13 @@ export async function continueUpdate(host: Host, tell: (line: string) => void): 
   if (trial === null) return;
   const installation = installationIn(trial.place, host);
   const { paths } = installation;
+  const { sharing, from, to } = trial;
+  const node = sharing?.node ?? null;
+  const step = { from, to, isAutomatic: false, isNamed: true };
   const machine = {
-    ...{ agent: onTrial(paths, host), data: dataCopies(paths, host), clock: systemClock, moment: thisMoment, tell },
+    ...{ agent: onTrial(paths, host, sharing, tell), data: dataCopies(paths, host, sharing) },
+    ...{ clock: systemClock, moment: thisMoment, tell },
+    turn: node === null ? NO_TURN : new ClusterTurn(host, node, step).ofTrial(),
     installed: () => installation.installed(),
     switchTo: (version: string) => installation.switchTo(version),
   };
@@ -261,21 +281,30 @@ const MAX_REASON = 200;
 const installationIn = (place: Place, host: Host): InstalledProgram =>
   installationAt(place, ARCHIVES, diskFiles, host.run);
 
-const onTrial = (paths: ProgramPaths, host: Host): ServicesOnTrial =>
-  new ServicesOnTrial(
-    servicesOf(paths, host).map((service) =>
-      service === GATEWAY_SERVICE ? new GatewayService(host, paths) : new AgentService(host, paths),
-    ),
+function onTrial(
+  paths: ProgramPaths,
+  host: Host,
+  sharing: Sharing | null,
+  tell: (line: string) => void = () => {},
+): ServicesOnTrial {
+  const node = sharing?.node ?? null;
+  const gateway = () =>
+    node === null ? new GatewayService(host, paths) : new ClusterGatewayService(host, paths, node, tell);
+  const services = servicesOf(paths, host);
+  return new ServicesOnTrial(
+    services.map((service) => (service === GATEWAY_SERVICE ? gateway() : new AgentService(host, paths))),
     host,
   );
+}
 
-function dataCopies(paths: ProgramPaths, host: Host): DataCopies {
+function dataCopies(paths: ProgramPaths, host: Host, sharing: Sharing | null): DataCopies {
+  const archive = (name: string) => new Archive(join(UPDATE_FOLDER, name), diskFiles);
   const [agent, gateway] = [stateFolderOf(AGENT_SERVICE), join(stateFolderOf(GATEWAY_SERVICE), 'gateway')];
   return new DataCopies(
     servicesOf(paths, host).map((service) =>
       service === GATEWAY_SERVICE
-        ? new GatewayCopy(gateway, new Archive(join(UPDATE_FOLDER, 'gateway-before.tar'), diskFiles), host.run)
-        : new DataCopy(agent, new Archive(join(UPDATE_FOLDER, 'data-before.tar'), diskFiles), host.run),
+        ? new (sharing === null ? GatewayCopy : ReplicaCopy)(gateway, archive('gateway-before.tar'), host.run)
+        : new DataCopy(agent, archive('data-before.tar'), host.run),
     ),
   );
 }
@@ -297,9 +326,9 @@ async function onlyUpdate(): Promise<Server> {
   return lock;
 }
 
-/** Parts of other downloads. */
-async function removeOthers(folder: string, name: string): Promise<void> {
+/** Removes parts of other downloads. @param names of the files that are wanted */
+async function removeOthers(folder: string, names: readonly string[]): Promise<void> {
   for (const each of await readdir(folder)) {
-    if (each !== name && each !== `${name}.part`) await rm(join(folder, each), { recursive: true });
+    if (!names.includes(each.replace(/\.part$/, ''))) await rm(join(folder, each), { recursive: true });
   }
 }

@@ -1,36 +1,14 @@
 import { afterAll, describe, expect, it } from 'vitest';
 import { VERSION } from '../../src/packaged.ts';
+import { installProgram, NEWER_SCHEMA, publishOn, RELEASES, TRIAL, updated } from '../support/machine-releases.ts';
 import { unless } from '../support/requirements.ts';
-import { publisherKey, signedRelease } from '../support/signed-release.ts';
+import { publisherKey } from '../support/signed-release.ts';
 import { SystemdMachine } from '../support/systemd-machine.ts';
 import { until } from '../support/until.ts';
 
 const booted = await SystemdMachine.boot();
 const NO_SYSTEMD_MACHINE = booted === null ? 'root, systemd and namespaces are required' : null;
-const FOLDER = '/opt/device-agent';
-const RELEASES = '/srv/releases';
-const TRIAL = '/var/lib/device-agent-update/trial.json';
 const TUNNEL = 'https://demo.localhost:8443';
-
-/** Installs the built program in a folder of its own. Its dependencies are those of the checkout. */
-const INSTALL = `
-mkdir -p ${FOLDER}/versions/${VERSION} ${FOLDER}/node_modules ${RELEASES} /etc/device-agent
-mount --bind /home/pi/device-agent/node_modules ${FOLDER}/node_modules
-cd /home/pi/device-agent && cp -r dist defaults package.json ${FOLDER}/versions/${VERSION}
-find ${FOLDER} -xdev -name '*.map' -delete
-ln -s versions/${VERSION} ${FOLDER}/current
-ln -s ${FOLDER}/current/dist/cli.js /usr/local/bin/device-agent
-chmod -R a+rX ${FOLDER}/versions`;
-
-/** Makes the archive of another version from the built program. $0: its version, $1: a command in its folder */
-const PACK = `set -e
-rm -rf /srv/build && mkdir -p "/srv/build/$0" && cd /home/pi/device-agent
-cp -r dist defaults package.json "/srv/build/$0" && cd "/srv/build/$0" && find . -name '*.map' -delete
-sed -i "s/\\"version\\": \\"${VERSION}\\"/\\"version\\": \\"$0\\"/" package.json
-grep -rl '"${VERSION}"' dist --include='*.js' | xargs sed -i "s/\\"${VERSION}\\"/\\"$0\\"/"
-eval "$1"
-tar -czf "${RELEASES}/device-agent-$0-linux-any.tar.gz" -C /srv/build "$0"
-cd ${RELEASES} && sha256sum "device-agent-$0-linux-any.tar.gz" && stat -c %s "device-agent-$0-linux-any.tar.gz"`;
 
 /** What the file of tunnels is in a later version. */
 const NEWER_TUNNELS = '{"version":99,"tunnels":"in another format"}';
@@ -46,8 +24,23 @@ else {
 }
 END`;
 
-/** What a version is whose gateway changes its database so that older ones refuse it. */
-const NEWER_SCHEMA = `grep -l 'CREATE INDEX agent_updates_by_version' dist/*.js | xargs sed -i 's/CREATE INDEX agent_updates_by_version ON agent_updates (version);/&\`,\`CREATE TABLE newer (a TEXT) STRICT;/'`;
+/** A tunnel of another program, with the real SDK, and what it forwards to. $0: name of it, $1: authtoken, $2: CA */
+const SDK_TUNNEL = `
+const { createServer } = require('node:http');
+const ngrok = require('/home/pi/device-agent/node_modules/@ngrok/ngrok');
+const [domain, authtoken, ca] = process.argv.slice(1);
+createServer((_, res) => res.end('seen')).listen(8002, '127.0.0.1');
+(async () => {
+  const caCert = require('node:fs').readFileSync(ca);
+  const builder = new ngrok.SessionBuilder().authtoken(authtoken).serverAddr('connect.gateway.example.com:443').caCert(caCert);
+  const listener = await (await builder.connect()).httpEndpoint().domain(domain).listen();
+  await listener.forward('http://127.0.0.1:8002');
+})();`;
+
+/** Asks for a page all the time, and writes each status and how long it took; 000: no answer. $0: its URL, $1: CA */
+const ASK = `rm -f /tmp/answers; while [ ! -e /tmp/asked-enough ]; do
+curl -s -o /dev/null -w '%{http_code} %{time_total}\n' --max-time 20 --cacert "$1" "$0" >> /tmp/answers; sleep 0.05; done`;
+
 /** What a version is whose gateway never has its agents back, as far as it says. */
 const NO_SESSIONS = "grep -l 'live.sessions().length' dist/*.js | xargs sed -i 's/live.sessions().length/0/'";
 
@@ -65,35 +58,10 @@ describe('device-agent update under systemd', {
   const processes = async () => (await machine.run('pgrep', '-fc', 'dist/cli.js run')).stdout.trim();
   afterAll(() => booted?.end());
 
-  /** Runs an update, which may take minutes. @returns what it has printed, and its exit code at the end */
-  const updated = async () => {
-    const script = 'rm -f /tmp/update.log; (device-agent update; echo "exit code $?") > /tmp/update.log 2>&1 &';
-    await machine.run('sh', '-c', script);
-    let said = '';
-    const isOver = async () => {
-      said = (await machine.run('cat', '/tmp/update.log')).stdout;
-      return said.includes('exit code');
-    };
-    await until(isOver, 'the end of the update', { withinMs: 400_000, everyMs: 500 });
-    return said;
-  };
-
-  /** Publishes a version in the folder of releases. */
-  const publish = async (name: string, change = 'true') => {
-    const { code, stdout, stderr } = await machine.run('sh', '-c', PACK, name, change);
-    expect([code, stderr]).toEqual([0, '']);
-    const [, sha256 = '', file = '', size] = /^(\w+) +(\S+)\n(\d+)/.exec(stdout) ?? [];
-    const text = signedRelease(
-      name,
-      { kind: 'folder', architecture: 'any', name: file, size: Number(size), sha256 },
-      key,
-    );
-    for (const each of ['manifest.json', `manifest-${name}.json`]) await machine.write(`${RELEASES}/${each}`, text);
-  };
+  const publish = (name: string, change?: string) => publishOn(machine, key, name, change);
 
   it('keeps a version that works, goes back from one that is never online, and from one that crashes later', async () => {
-    await machine.run('sh', '-ec', INSTALL);
-    await machine.write('/etc/device-agent/update-keys.json', keySet);
+    await installProgram(machine, keySet);
     expect(await deviceAgent('service', 'install')).toMatchObject({ code: 0 });
     await machine.write('/etc/device-agent/settings.env', `AGENT_GATEWAY=embedded\nAGENT_UPDATE_FROM=${RELEASES}\n`);
     expect(await machine.run('systemctl', 'start', 'device-agent')).toMatchObject({ code: 0 });
@@ -106,7 +74,7 @@ describe('device-agent update under systemd', {
       code: 0,
       stdout: expect.stringContaining(`version 90.0.0 is available, ${VERSION} is installed`),
     });
-    const updating = updated();
+    const updating = updated(machine);
     // Its watcher is killed on the way; systemd starts it again.
     const isTried = async () => (await machine.run('grep', '-q', '"state": "trying"', TRIAL)).code === 0;
     await until(isTried, 'the version is tried', { withinMs: 120_000, everyMs: 50 });
@@ -115,17 +83,19 @@ describe('device-agent update under systemd', {
     expect([await version(), await tunnels(), await processes()]).toEqual(['90.0.0', [TUNNEL], '1']);
 
     await publish('91.0.0', SILENT);
-    expect(await updated()).toContain('went back from 91.0.0 to 90.0.0: it did not answer within 120 s\nexit code 1');
+    expect(await updated(machine)).toContain(
+      'went back from 91.0.0 to 90.0.0: it did not answer within 120 s\nexit code 1',
+    );
     expect([await version(), await tunnels(), await processes()]).toEqual(['90.0.0', [TUNNEL], '1']);
     // The old version cannot read what the new one has written; its own file is back, and the other one beside it.
     const newer = await machine.run('cat', '/var/lib/device-agent/tunnels.json.newer');
     expect(newer.stdout).toBe(NEWER_TUNNELS);
-    expect(await updated()).toContain('91.0.0 was given up on this device');
+    expect(await updated(machine)).toContain('91.0.0 was given up on this device');
     const journal = await machine.journal('device-agent-update');
     expect(journal.match(/given up, going back/g)).toHaveLength(1);
 
     await publish('92.0.0');
-    expect(await updated()).toContain('updated from 90.0.0 to 92.0.0');
+    expect(await updated(machine)).toContain('updated from 90.0.0 to 92.0.0');
     for (let crash = 0; crash < 3; crash++) {
       const before = await machine.property('device-agent', 'MainPID');
       await machine.run('kill', '-SEGV', before);
@@ -150,13 +120,13 @@ describe('device-agent update under systemd', {
     const mark = `${gatewayFolder}/update-trial`;
     const gateway = async (...args: string[]) => JSON.parse((await deviceAgent('gateway', ...args, '--json')).stdout);
     const keys = async () => (await gateway('api-key', 'list')).map((key: { description: string }) => key.description);
+    const ca = `${gatewayFolder}/ca.pem`;
     const gatewayVersion = async () => {
-      const ca = `${gatewayFolder}/ca.pem`;
       const url = 'https://api.gateway.example.com/openapi.json';
       return JSON.parse((await machine.run('curl', '-sS', '--cacert', ca, url)).stdout).info.version;
     };
     const isOnline = async () => (await gateway('devices'))[0].online_since !== null;
-    const names = ['connect.gateway', 'api.gateway', 'agent-cabinet.site', 'camera.site'];
+    const names = ['connect.gateway', 'api.gateway', 'sdk.gateway', 'agent-cabinet.site', 'camera.site'];
     const hosts = names.map((name) => `127.0.0.1 ${name}.example.com\n`).join('');
     await machine.write('/etc/hosts', `127.0.0.1 localhost\n${hosts}`);
     await machine.write('/etc/nsswitch.conf', 'hosts: files\n');
@@ -170,7 +140,19 @@ describe('device-agent update under systemd', {
     await machine.write('/etc/device-agent/settings.env', 'AGENT_UPDATE_FROM=gateway\n');
     expect(await deviceAgent('join', code, '--name', 'cabinet')).toMatchObject({ code: 0, stderr: '' });
     expect(await deviceAgent('tunnels', 'start', '8001', '-d', 'camera')).toMatchObject({ code: 0 });
-    expect(await deviceAgent('gateway', 'api-key', 'create', '--description', 'first')).toMatchObject({ code: 0 });
+    const { api_key: apiKey } = await gateway('api-key', 'create', '--description', 'first');
+    const created = await machine.run(
+      ...['curl', '-sS', '--cacert', ca, '-H', `authorization: Bearer ${apiKey}`, '-H', 'ngrok-version: 2'],
+      ...['-H', 'content-type: application/json', '-d', '{}', 'https://api.gateway.example.com/credentials'],
+    );
+    const { token } = JSON.parse(created.stdout);
+    await machine.run(
+      ...['systemd-run', '--quiet', '--unit=sdk-tunnel', SystemdMachine.NODE, '-e', SDK_TUNNEL],
+      ...['sdk.gateway.example.com', token, ca],
+    );
+    const sdkUrl = 'https://sdk.gateway.example.com/';
+    const isSdkOnline = async () => (await machine.run('curl', '-sS', '--cacert', ca, sdkUrl)).stdout === 'seen';
+    await until(isSdkOnline, 'the tunnel of the SDK is online', { withinMs: 60_000, everyMs: 200 });
 
     /** Publishes a version, and approves it. */
     const approve = async (name: string, change?: string) => {
@@ -179,13 +161,27 @@ describe('device-agent update under systemd', {
       expect(added).toMatchObject({ code: 0, stdout: expect.stringContaining(`get version ${name} from now on`) });
     };
     await approve('93.0.0');
-    expect(await updated()).toContain('updated from 90.0.0 to 93.0.0\nexit code 0');
+    const asking = machine.run('sh', '-c', ASK, sdkUrl, ca);
+    expect(await updated(machine)).toContain('updated from 90.0.0 to 93.0.0\nexit code 0');
+    await until(isSdkOnline, 'the tunnel of the SDK is online again', { withinMs: 60_000, everyMs: 200 });
+    await machine.run('touch', '/tmp/asked-enough');
+    await asking;
+    const answers = (await machine.run('cat', '/tmp/answers')).stdout.trim().split('\n');
+    const slowest = Math.max(...answers.map((line) => Number(line.split(' ')[1])));
+    const counts: Record<string, number> = {};
+    for (const line of answers) counts[line.slice(0, 3)] = (counts[line.slice(0, 3)] ?? 0) + 1;
+    const said = Object.entries(counts).map(([status, count]) => `${count} with ${status}`);
+    process.stdout.write(`  measured: tunnel of an SDK: ${said.join(', ')}, the slowest in ${slowest.toFixed(1)} s\n`);
+    // It waits for its agent, or is told to come again; while the ports are closed, there is no answer.
+    expect(Object.keys(counts).filter((status) => !['000', '200', '503'].includes(status))).toEqual([]);
+    expect(counts['200']).toBeGreaterThan(20);
+    await machine.run('systemctl', 'stop', 'sdk-tunnel');
     expect([await version(), await gatewayVersion(), await isOnline()]).toEqual(['93.0.0', '93.0.0', true]);
     expect(await gateway('releases')).toMatchObject([{ version: '93.0.0', devices: { confirmed: 1 } }]);
     expect((await machine.run('ls', '/var/lib/device-agent-update/gateway-backup.tar.gz')).code).toBe(0);
 
     await approve('94.0.0', `${NEWER_SCHEMA}; ${NO_SESSIONS}`);
-    const updating = updated();
+    const updating = updated(machine);
     const isTried = async () =>
       (await machine.run('test', '-e', mark)).code === 0 && (await gatewayVersion()) === '94.0.0';
     await until(() => isTried().catch(() => false), 'the version is tried', { withinMs: 120_000, everyMs: 100 });
@@ -204,7 +200,7 @@ describe('device-agent update under systemd', {
     expect(await deviceAgent('gateway', 'api-key', 'create', '--description', 'second')).toMatchObject({ code: 0 });
 
     await approve('95.0.0', NEWER_SCHEMA);
-    expect(await updated()).toContain('updated from 93.0.0 to 95.0.0\nexit code 0');
+    expect(await updated(machine)).toContain('updated from 93.0.0 to 95.0.0\nexit code 0');
     expect(await deviceAgent('gateway', 'api-key', 'create', '--description', 'third')).toMatchObject({ code: 0 });
     for (let crash = 0; crash < 3; crash++) {
       const before = await machine.property('device-agent-gateway', 'MainPID');

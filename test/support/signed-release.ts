@@ -8,10 +8,10 @@ export function publisherKey(): { key: KeyObject; keySet: string } {
   return { key: privateKey, keySet: JSON.stringify({ number: 0, keys: [publicKeyText(privateKey)] }) };
 }
 
-/** The manifest of a stable release of one file, valid for a day. */
-export function signedRelease(version: string, file: ReleaseFile, key: KeyObject): string {
+/** The manifest of a stable release, valid for a day. @param files one of them, or all */
+export function signedRelease(version: string, files: ReleaseFile | readonly ReleaseFile[], key: KeyObject): string {
   const release = {
-    ...{ version, channel: 'stable', security: null, keys: { number: 0, keys: [] }, files: [file] },
+    ...{ version, channel: 'stable', security: null, keys: { number: 0, keys: [] }, files: [files].flat() },
     ...{ released: new Date().toISOString(), expires: new Date(Date.now() + 86_400_000).toISOString() },
   };
   return signedManifest(release, [key]);

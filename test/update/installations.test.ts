@@ -45,7 +45,7 @@ describe('an installation in a folder of its own', () => {
 
   it('stages a version beside the present one, switches to it and back, and keeps only these', async () => {
     const { folder, installation } = installed();
-    for (const version of ['2.0.0', '3.0.0']) await installation.stage(version, archiveOf(version));
+    for (const version of ['2.0.0', '3.0.0']) await installation.stage(version, [archiveOf(version)]);
     expect([await installation.installed(), readdirSync(join(folder, 'versions')).toSorted()]).toEqual([
       '1.0.0',
       ['1.0.0', '3.0.0'],
@@ -63,7 +63,7 @@ describe('an installation in a folder of its own', () => {
     ['does not start', archiveOf.bind(null, '2.0.0', 'Illegal instruction'), /does not start: it says "Illegal/],
   ])('refuses a file that %s, and stays as it was', async (_, archive, problem) => {
     const { folder, installation } = installed();
-    await expect(installation.stage('2.0.0', archive())).rejects.toThrow(problem);
+    await expect(installation.stage('2.0.0', [archive()])).rejects.toThrow(problem);
     await expect(installation.switchTo('2.0.0')).rejects.toThrow('ENOENT');
     expect(readlinkSync(join(folder, 'current'))).toBe('versions/1.0.0');
   });
@@ -92,7 +92,7 @@ describe('an installation by npm', () => {
 
   it('stages a version beside the present one; both change places, without npm and as often as asked', async () => {
     const { modules, calls, installation } = installed();
-    for (const version of ['2.0.0', '3.0.0']) await installation.stage(version, archiveOf(version));
+    for (const version of ['2.0.0', '3.0.0']) await installation.stage(version, [archiveOf(version)]);
     expect(calls.map((args) => args.includes('--ignore-scripts'))).toEqual([true, true]);
     expect([await installation.installed(), versionsIn(modules)]).toEqual(['1.0.0', ['3.0.0']]);
     for (const version of ['3.0.0', '3.0.0', '1.0.0', '3.0.0']) {
@@ -101,7 +101,7 @@ describe('an installation by npm', () => {
     }
     expect([calls.length, versionsIn(modules)]).toEqual([2, ['1.0.0']]);
     // The version before stays until the next one is complete.
-    await expect(installation.stage('4.0.0', archiveOf('4.0.0', 'Illegal instruction'))).rejects.toThrow(/not start/);
+    await expect(installation.stage('4.0.0', [archiveOf('4.0.0', 'Illegal instruction')])).rejects.toThrow(/not start/);
     expect(versionsIn(modules)).toEqual(['1.0.0']);
   });
 
@@ -118,7 +118,7 @@ describe('an installation by npm', () => {
       ...{ read: step(diskFiles.read), rename: step(diskFiles.rename), syncFolder: step(diskFiles.syncFolder) },
     };
     const { modules, installation } = installed(files);
-    await installation.stage('2.0.0', archiveOf('2.0.0'));
+    await installation.stage('2.0.0', [archiveOf('2.0.0')]);
     const without: number[] = [];
     for (const [version, steps] of ['2.0.0', '1.0.0'].flatMap((each) =>
       [0, 1, 2, 3, 4, 5].map((at) => [each, at] as const),

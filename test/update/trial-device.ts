@@ -58,6 +58,15 @@ const FILES = ['package.json', 'dist/cli.js'];
 export const TUNNELS = ['https://one.example.com', 'https://two.example.com'];
 const BEFORE: Before = { online: true, tunnels: TUNNELS, sessions: 0, failed: [] };
 
+/** Whose turn it is among gateways that share a database. */
+export class SharedTurns {
+  holder: string | null = null;
+  /** Why a version was given up, by each. */
+  readonly givenUp: string[] = [];
+  /** Whether the shared database does not answer. */
+  isAway = false;
+}
+
 /** A device with two versions on its disk, and a systemd that starts what is installed. */
 export class TrialDevice {
   /** What the unit of updates has printed. */
@@ -71,6 +80,8 @@ export class TrialDevice {
   uptime = 1_000;
   wall = Date.UTC(2026, 0, 1);
   crashedAt: number[] = [];
+  /** Called with each start of the agent by the unit of updates. */
+  onStart: () => void = () => {};
   /** Why the version before cannot have the data. */
   obstacle: string | null = null;
   /** Whether a gateway would make others wait with changes. */
@@ -82,10 +93,18 @@ export class TrialDevice {
     public disk: PowerCutFiles,
     private readonly place: Place,
     private readonly versions: Readonly<Record<string, Behaviour>>,
+    readonly turns: SharedTurns,
+    readonly name: string,
   ) {}
 
   /** A device on which version 1.0.0 runs and 2.0.0 is staged. */
-  static async staged(behaviour: Behaviour, random: () => number, kind: TrialKind = 'folder'): Promise<TrialDevice> {
+  static async staged(
+    behaviour: Behaviour,
+    random: () => number,
+    kind: TrialKind = 'folder',
+    turns: SharedTurns = new SharedTurns(),
+    name = 'one',
+  ): Promise<TrialDevice> {
     const disk = new PowerCutFiles(new Map(), random);
     const { place, trees } = KINDS[kind];
     for (const [version, folder] of Object.entries(trees)) {
@@ -97,7 +116,7 @@ export class TrialDevice {
     await disk.write(DATA, '1');
     await disk.sync(DATA);
     if (kind === 'folder') await replaceLink(disk, join(place.folder, 'current'), 'versions/1.0.0', place.folder);
-    const device = new TrialDevice(disk, place, { '1.0.0': GOOD, '2.0.0': behaviour });
+    const device = new TrialDevice(disk, place, { '1.0.0': GOOD, '2.0.0': behaviour }, turns, name);
     await device.stageAgain();
     return device;
   }
@@ -106,8 +125,10 @@ export class TrialDevice {
   async stageAgain(): Promise<void> {
     await this.records.keepTrial({
       ...{ version: 1, state: 'staged', from: '1.0.0', to: '2.0.0', place: this.place, before: BEFORE },
-      ...{ attempts: 0, since: null, reason: null },
+      ...{ attempts: 0, since: null, reason: null, isJudged: false },
+      sharing: { node: { id: this.name, address: `${this.name}:443` } },
     });
+    if (this.turns.holder === null) this.turns.holder = this.name;
   }
 
   get records(): UpdateRecords {
@@ -220,6 +241,7 @@ export class TrialDevice {
         start: async () => {
           await step();
           await this.#startAgent();
+          this.onStart();
         },
         look: async () => {
           await step();
@@ -250,6 +272,19 @@ export class TrialDevice {
           await step();
           const format = this.versions['1.0.0']?.format ?? 0;
           if (Number(this.disk.textOf(DATA)) > format) this.disk.damage(DATA, this.disk.textOf(COPY) ?? '');
+        },
+      },
+      turn: {
+        obstacle: async () => {
+          await step();
+          if (this.turns.isAway) return 'the shared database does not answer';
+          return this.turns.holder === this.name ? null : 'it is not its turn';
+        },
+        end: async (_, reason) => {
+          await step();
+          if (this.turns.isAway) throw new Error('the shared database does not answer');
+          if (this.turns.holder === this.name) this.turns.holder = null;
+          if (reason !== null) this.turns.givenUp.push(reason);
         },
       },
       moment: async (): Promise<Moment> => ({ boot: String(this.#boot), uptime: this.uptime, wall: this.wall }),

@@ -2,7 +2,15 @@ import { describe, expect, it } from 'vitest';
 import { rounds } from '../faults/rounds.ts';
 import { PowerCut } from '../support/power-cut-files.ts';
 import { seeded } from '../support/seeded.ts';
-import { type Behaviour, GOOD, TRIAL_KINDS, TrialDevice, type TrialKind, TUNNELS } from './trial-device.ts';
+import {
+  type Behaviour,
+  GOOD,
+  SharedTurns,
+  TRIAL_KINDS,
+  TrialDevice,
+  type TrialKind,
+  TUNNELS,
+} from './trial-device.ts';
 
 const HOUR = 3600;
 const [ONE = ''] = TUNNELS;
@@ -108,6 +116,60 @@ describe('a gateway that is updated', () => {
   });
 });
 
+describe('a gateway that shares its database', () => {
+  const withTurns = (behaviour: Behaviour, turns: SharedTurns, name: string) =>
+    TrialDevice.staged(behaviour, seeded(1), 'folder', turns, name);
+
+  it('does not touch the version that runs when it is not its turn, and may try the new one later', async () => {
+    const turns = new SharedTurns();
+    turns.holder = 'another';
+    const device = await withTurns(GOOD, turns, 'one');
+    expect(await device.runUnit()).toBe(null);
+    expect([device.running, device.isHeld, await device.records.trial(), turns.holder]).toEqual([
+      ...['1.0.0', false, null, 'another'],
+    ]);
+    const { last, rejected, doubtful } = await device.records.history();
+    expect([last, rejected, doubtful]).toMatchObject([{ result: 'returned', reason: 'it is not its turn' }, [], {}]);
+    turns.holder = null;
+    await device.stageAgain();
+    await device.runUnit();
+    expect([device.running, turns]).toMatchObject(['2.0.0', { holder: null, givenUp: [] }]);
+  });
+
+  it('goes back after a power cut when its turn was given to another one meanwhile', async () => {
+    const turns = new SharedTurns();
+    const device = await withTurns(GOOD, turns, 'one');
+    device.disk.operationsLeft = 14;
+    expect(await device.runUnit()).toBeInstanceOf(PowerCut);
+    await device.powerCut(0);
+    turns.holder = 'another';
+    expect(await device.runUnit()).toBe(null);
+    expect([device.running, turns.holder]).toEqual(['1.0.0', 'another']);
+  });
+
+  it.each([
+    ['works', GOOD, '2.0.0', []],
+    ['is never online', { ...GOOD, online: false }, '1.0.0', ['it was not online within 120 s']],
+  ])(
+    'keeps its turn until the shared database answers again, if the version %s, and says once how it ended',
+    async (_, behaviour, version, reasons) => {
+      const turns = new SharedTurns();
+      const device = await withTurns(behaviour, turns, 'one');
+      const runs: unknown[] = [];
+      device.onStart = () => {
+        turns.isAway = true;
+      };
+      for (let run = 0; run < 3; run++) runs.push(await device.runUnit());
+      expect([runs.every((run) => run instanceof Error), turns.holder]).toEqual([true, 'one']);
+      turns.isAway = false;
+      expect(await device.runUnit()).toBe(null);
+      expect([device.running, turns.holder, turns.givenUp]).toEqual([version, null, reasons]);
+      const { rejected, doubtful } = await device.records.history();
+      expect([rejected.length, doubtful['2.0.0'] ?? 0]).toEqual([reasons.length, reasons.length]);
+    },
+  );
+});
+
 describe('after a version is confirmed', () => {
   const confirmed = async () => {
     const device = await staged(GOOD);
@@ -186,6 +248,7 @@ async function history(seed: number, kind: TrialKind): Promise<void> {
   expect(device.second, 'no second agent').toBe(0);
   expect(await device.works(), 'a version works').toBe(true);
   expect(device.isHeld, 'changes are accepted again').toBe(false);
+  expect(device.turns.holder, 'others have their turn').toBe(null);
   expect(device.running, 'it is the one of the next start').toBe(device.wholeProgram());
   if (device.running === '2.0.0') {
     // A clock that jumps over a reboot can end the probation.
@@ -196,6 +259,7 @@ async function history(seed: number, kind: TrialKind): Promise<void> {
     ]);
     return;
   }
+  expect(device.turns.givenUp.length, 'others do not try it').toBeGreaterThan(0);
   expect([trial, last?.result, last?.reason]).toEqual([null, 'returned', expect.stringMatching(/./)]);
   expect(rejected, 'no second try').toMatchObject([{ version: '2.0.0' }]);
   // Once; a cut between the decision and its message leaves it to the history, and a full disk keeps no decision.

@@ -21,6 +21,7 @@ import { installService } from '../../service/install.ts';
 import { GATEWAY_SERVICE, serviceEnvironment, settingsFileOf, stateFolderOf } from '../../service/service.ts';
 import { type GatewayServerSettings, loadGatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { textsOfFiles } from '../../settings/setting-sources.ts';
+import { installUpdateUnits } from '../../update/units.ts';
 import { jsonText, print } from '../output.ts';
 import { withStore } from '../settings-place.ts';
 import { describeGateway, type InitResult, initReportJson } from './gateway-init-report.ts';
@@ -191,6 +192,7 @@ async function installWith(missing: readonly InitialSetting[], file: string): Pr
   try {
     if (missing.length > 0 && existsSync(file)) await addSettings(missing, file, 0o640);
     await installService(service, thisProgram(), thisHost(), (line) => void lines.push(line));
+    await installUpdateUnits(thisProgram(), thisHost());
   } catch (error) {
     const isAbsent = error instanceof OperatorError && hasErrno(error.cause, 'ENOENT');
     throw isAbsent ? withTrialHint(error) : error;

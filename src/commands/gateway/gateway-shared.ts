@@ -73,13 +73,22 @@ async function moveBack(settings: GatewayServerSettings, lost: boolean, json: bo
 
 /** Prints the gateways that serve the shared database. */
 export async function listNodes(settings: GatewayServerSettings, { json }: { json?: boolean }): Promise<void> {
-  const gateways = await withShared(settings, (shared) => shared.gateways());
+  const [gateways, { turn, givenUp }] = await withShared(settings, async (shared) => [
+    await shared.gateways(),
+    await shared.updates(),
+  ]);
   const nodes = gateways.map(({ id, address, state, build, silentSeconds, behind, alone, sessions, endpoints }) => ({
     ...{ id, address, state, version: build, silent_s: Math.round(silentSeconds), behind },
     // One that serves alone tells nobody.
     ...(!alone && { sessions, endpoints }),
+    ...(turn?.node === id && { updating_to: turn.version }),
+    ...(givenUp?.node === id && { gave_up: { version: givenUp.version, at: givenUp.at, reason: givenUp.reason } }),
   }));
   if (json) return void print(jsonText(nodes));
+  // One in its turn may be away.
+  if (turn !== null) note(`${turn.address} updates itself to version ${turn.version}, since ${turn.at} (${turn.node})`);
+  if (givenUp !== null)
+    note(`${givenUp.address} gave up version ${givenUp.version} at ${givenUp.at}: ${givenUp.reason}`);
   if (nodes.length === 0) return note('No gateway serves the shared database.');
   const rows = nodes.map(({ silent_s: silent, behind, sessions = '-', endpoints = '-', ...node }) => {
     const { id, address, state, version } = node;
@@ -139,7 +148,8 @@ function unknownNode(): OperatorError {
 export async function removeNode(settings: GatewayServerSettings, id: string): Promise<void> {
   const node = await withShared(settings, async (shared) => {
     const known = (await shared.gateways()).find((each) => each.id === id);
-    return (await shared.remove(id)) ? known : undefined;
+    const address = await shared.remove(id);
+    return address === null ? undefined : (known ?? { id, address, draining: false });
   });
   if (node === undefined) throw unknownNode();
   print(`${id} removed: others can serve what it had`);
@@ -149,7 +159,7 @@ export async function removeNode(settings: GatewayServerSettings, id: string): P
 /** Writes to the audit log what was done with a gateway. */
 function noteGateway(
   settings: GatewayServerSettings,
-  { id, address, draining }: ServingGateway,
+  { id, address, draining }: Pick<ServingGateway, 'id' | 'address' | 'draining'>,
   changes: { draining: boolean } | null,
 ): Promise<void> {
   const before = { id, address, draining };

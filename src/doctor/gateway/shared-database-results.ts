@@ -1,11 +1,6 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
-import {
-  gatewayProof,
-  reasonAway,
-  type ServingGateway,
-  SharedDatabase,
-} from '../../gateway/offline/shared-database.ts';
+import { reasonAway, type ServingGateway, SharedDatabase } from '../../gateway/offline/shared-database.ts';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
 import { withDeadline } from '../../lib/time/deadline.ts';
@@ -36,10 +31,32 @@ async function judge(shared: SharedDatabase, settings: GatewayServerSettings): P
     Math.abs(clockAheadMs) < MAX_CLOCK_MS
       ? ok('its clock agrees with this one')
       : failed(`its clock is ${seconds} s ${clockAheadMs > 0 ? 'ahead' : 'behind'}`, 'synchronize both clocks (NTP)');
-  const prove = gatewayProof(settings, () => Date.now() + clockAheadMs);
+  const prove = shared.proof(settings, () => Date.now() + clockAheadMs);
   const gateways = await shared.gateways();
   const others = await Promise.all(gateways.map((gateway) => gatewayResult(settings, gateway, prove)));
-  return [ok(`PostgreSQL ${server} answers`), clock, ...(await copyResults(settings, shared)), ...others.flat()];
+  const copy = await copyResults(settings, shared);
+  return [ok(`PostgreSQL ${server} answers`), clock, ...copy, ...others.flat(), ...(await updateResults(shared))];
+}
+
+/** Longer than a gateway takes to drain, to try a version and to go back. */
+const UPDATE_MS = 15 * 60_000;
+
+/** What keeps gateways from updating themselves. */
+async function updateResults(shared: SharedDatabase): Promise<Result[]> {
+  const { turn, givenUp, now } = await shared.updates();
+  const results: Result[] = [];
+  if (turn !== null) {
+    const { node: id, address, version, at } = turn;
+    const said = `the gateway ${address} has been updating itself to version ${version} since ${at}`;
+    const advice = `look at journalctl -u device-agent-update there; if its machine is lost: ${ownCommand(`gateway nodes remove ${id}`)}`;
+    results.push(now - Date.parse(at) < UPDATE_MS ? ok(said) : failed(`${said}; the others wait`, advice));
+  }
+  if (givenUp !== null) {
+    const { address, version, reason } = givenUp;
+    const advice = `look at that gateway; a newer version, or ${ownCommand(`update --to ${version}`)} on one of them, ends this`;
+    results.push(failed(`the gateway ${address} has given up version ${version}: ${reason}`, advice));
+  }
+  return results;
 }
 
 /** Milliseconds in which a gateway has to accept a connection. */
@@ -49,7 +66,7 @@ const CONNECT_MS = 2_000;
 async function gatewayResult(
   { nodeAddress }: GatewayServerSettings,
   { id, address, alone }: ServingGateway,
-  prove: ReturnType<typeof gatewayProof>,
+  prove: ReturnType<SharedDatabase['proof']>,
 ): Promise<Result[]> {
   if (nodeAddress === null || alone) return [];
   const [, host = '', port = ''] = /^\[?(.*?)\]?:(\d+)$/.exec(address) ?? [];

@@ -20,6 +20,7 @@ import { noteOthers, type OtherGateways, readOthers } from '../store/shared/copy
 import type { Node } from '../store/shared/postgres.ts';
 import type { SharedWrites } from '../store/shared/shared-writes.ts';
 import { DatabaseAway } from '../store/sql/database-problems.ts';
+import { GivenUpUpdate, parseFact, UPDATE_GIVEN_UP, UPDATE_TURN, UpdateTurn } from '../store/update-facts.ts';
 import { AddressLeases, type OnlineHere } from './address-leases.ts';
 import { ClusterLive, CountedByOthers, forgetCommands, nodesWithCommands } from './cluster-live.ts';
 import { Nodes, PERIODS, placeOfNode } from './nodes.ts';
@@ -247,7 +248,10 @@ export class Cluster {
     for (const event of ['added', 'removed'] as const) sessions.on(event, changed);
     this.leases.begin(here);
     this.#sessions = sessions;
-    store.database.onRowApplied((table, id) => this.#revoke(here, table, id));
+    store.database.onRowApplied((table, id) => {
+      this.#revoke(here, table, id);
+      if (table === 'facts') this.#tellUpdates(id);
+    });
     let checks = 0;
     const check = () => {
       checks += 1;
@@ -365,6 +369,25 @@ export class Cluster {
 
   #hasSessionAnywhere(credential: string): boolean {
     return this.hasSession(credential) || this.rows.hasOwnSession(credential);
+  }
+
+  /** Says in the log of each gateway which one updates itself, and what was given up. */
+  #tellUpdates(fact: string): void {
+    const { store, log } = this.context;
+    const text = store.database.fact(fact);
+    if (fact === UPDATE_TURN) {
+      const turn = parseFact(UpdateTurn, text);
+      if (turn?.state === 'trying') {
+        const { address, version } = turn;
+        log.info({ address, version }, 'gateway updates itself');
+      }
+    }
+    if (fact === UPDATE_GIVEN_UP) {
+      const givenUp = parseFact(GivenUpUpdate, text);
+      if (givenUp === null) return;
+      const { address, version, reason } = givenUp;
+      log.error({ address, version, reason }, 'update given up by a gateway: the others do not install it');
+    }
   }
 
   async #appliedEverywhere(): Promise<void> {

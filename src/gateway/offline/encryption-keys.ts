@@ -24,7 +24,8 @@ import {
   useOtherKey,
 } from '../store/stored-secrets.ts';
 import { type Store, withStore } from './command-store.ts';
-import { gatewayProof, type ServingGateway, SharedDatabase } from './shared-database.ts';
+import { gatewayProof } from './gateway-proof.ts';
+import { type ServingGateway, SharedDatabase } from './shared-database.ts';
 
 /** The encryption keys of a gateway, by ids that reveal nothing about them, and what they do not decrypt. */
 export interface KeyState {

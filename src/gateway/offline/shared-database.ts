@@ -1,11 +1,8 @@
 import { join } from 'node:path';
 import { createLog } from '../../lib/log/log.ts';
-import { parseKeys, SecretsBox } from '../../lib/secrets-box.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { openSharedCa } from '../certificates/local-ca/shared-ca.ts';
 import { shownState } from '../cluster/nodes.ts';
-import { nodeAsker } from '../edge/relays/remote-endpoints.ts';
-import { apiHost } from '../endpoints/domain-names.ts';
 import type { LiveGateway } from '../endpoints/live-view.ts';
 import { BY_COMMAND } from '../store/command-access.ts';
 import { openForChanges, openGatewayDatabase } from '../store/open-gateway-store.ts';
@@ -15,6 +12,8 @@ import { REPLICA_TABLE } from '../store/sql/database.ts';
 import { DatabaseAway } from '../store/sql/database-problems.ts';
 import { requireSameKey } from '../store/stored-secrets.ts';
 import { type Store, type StoreLocation, withStore } from './command-store.ts';
+import { boxOf, gatewayProof } from './gateway-proof.ts';
+import { type Turns, UpdateTurns } from './update-turns.ts';
 
 /** A gateway that serves the shared database, as operators see it. */
 export interface ServingGateway extends Node {
@@ -76,9 +75,27 @@ export class SharedDatabase {
     return (await this.postgres.online()).get(id)?.sessions ?? 0;
   }
 
-  /** Removes a gateway, so that others can serve what it had. @returns whether there was one */
-  remove(id: string): Promise<boolean> {
-    return this.postgres.leave(id);
+  /** See {@link gatewayProof}. */
+  proof(settings: GatewayServerSettings, now: () => number): ReturnType<typeof gatewayProof> {
+    return gatewayProof(settings, now);
+  }
+
+  /** Whose turn it is to update itself, and what was given up. */
+  updates(): Promise<Turns> {
+    return new UpdateTurns(this.postgres).read();
+  }
+
+  /**
+   * Removes a gateway, so that others can serve what it had, and update themselves.
+   *
+   * @returns its address; null: there was none
+   */
+  async remove(id: string): Promise<string | null> {
+    const address = (await this.postgres.nodes()).find((node) => node.id === id)?.address;
+    const wasThere = await this.postgres.leave(id);
+    // One that was lost in its turn may have stopped before.
+    const turn = await new UpdateTurns(this.postgres).removed(id);
+    return wasThere ? (address ?? id) : (turn?.address ?? null);
   }
 
   /**
@@ -101,23 +118,6 @@ export class SharedDatabase {
 /** Why the shared database does not answer; null for other errors. */
 export function reasonAway(error: unknown): string | null {
   return error instanceof DatabaseAway ? error.reason : null;
-}
-
-/**
- * Makes a function that asks a gateway something that it answers to those of its cluster only.
- *
- * @param now milliseconds of the shared database's clock
- */
-export function gatewayProof(
-  settings: GatewayServerSettings,
-  now: () => number,
-): (gateway: { id: string; host: string; port: number }) => Promise<unknown> {
-  const ask = nodeAsker('doctor', boxOf(settings), apiHost(settings.domain), now);
-  return (gateway) => ask(gateway, 'counted');
-}
-
-function boxOf({ encryptionKey }: GatewayServerSettings): SecretsBox {
-  return new SecretsBox(parseKeys(encryptionKey ?? '', 'GATEWAY_ENCRYPTION_KEY'));
 }
 
 /** The id of the gateway in this folder among those that share its database; null: it shares none. */

@@ -3,7 +3,7 @@ import { createServer, type Server, type Socket } from 'node:net';
 import { createSecureContext, type SecureContext, type TLSSocket } from 'node:tls';
 import type { TimesAway } from '../../agent-protocol/messages.ts';
 import { RpcError } from '../../agent-protocol/rpc.ts';
-import { listen } from '../../lib/network/listen.ts';
+import { isAt, listen } from '../../lib/network/listen.ts';
 import { LoadBalancers } from '../../lib/network/load-balancers.ts';
 import { PendingConnections, PendingHandshake } from '../../lib/network/pending-connections.ts';
 import { performHandshake } from '../../lib/network/server-handshake.ts';
@@ -115,6 +115,7 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
     });
     this.#server = createServer((socket) => {
       noteArrival();
+      if (this.#isDraining) return void socket.destroy();
       this.#unsecured.add(socket);
       socket.once('close', () => this.#unsecured.delete(socket));
       identified(socket);
@@ -173,8 +174,10 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
     if (this.#isDraining) return;
     this.#isDraining = true;
     this.context.log.info({ sessions: this.#sessions.size }, 'gateway is being emptied');
-    // A load balancer sees that the port is closed.
-    if (this.#server.listening) this.#server.close();
+    // A load balancer sees that the port is closed. One that the service manager holds stays open: connections would wait in it.
+    const { host, sessionPort: port, heldSockets: held = [] } = this.context.options;
+    const isHeld = port !== null && held.some((socket) => isAt(socket, { host, port }));
+    if (this.#server.listening && !isHeld) this.#server.close();
     setTimeout(() => this.#shed([...this.#sessions]), TOLD_MS).unref();
   }
 

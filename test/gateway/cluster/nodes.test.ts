@@ -1,3 +1,5 @@
+import { once } from 'node:events';
+import { connect } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect, it } from 'vitest';
 import { ClusterProcesses } from '../../support/cluster-processes.ts';
@@ -59,4 +61,21 @@ it('three gateways serve a device: one is killed, PostgreSQL is away, one is emp
   await gateways[emptied]?.restart();
   await until(() => served(), 'the device by all gateways', { everyMs: 100 });
   expect((await cluster.nodes()).map(({ state }) => state)).toEqual(['serving', 'serving', 'serving']);
+});
+
+it('a gateway that is emptied refuses agents at once at a port that the service manager holds open', {
+  timeout: 120_000,
+  ...unless(NO_POSTGRES),
+}, async () => {
+  const cluster = await ClusterProcesses.start(2, {}, true);
+  const [first] = await cluster.nodes();
+  if (first === undefined) throw new Error('both gateways serve');
+  expect(await cluster.command('drain', first.id)).toMatchObject({ code: 0 });
+  const [host = '', port] = cluster.gateways[cluster.placeOf(first)]?.sessionAddress.split(':') ?? [];
+  const agent = connect(Number(port), host);
+  agent.on('error', () => {});
+  await once(agent, 'connect');
+  agent.resume();
+  // Otherwise it would wait for a greeting until the process is replaced.
+  await once(agent, 'close', { signal: AbortSignal.timeout(20_000) });
 });

@@ -69,7 +69,7 @@ const CHANNELS: readonly Channel[] = [
     title: 'folder of its own',
     architectures: ['amd64', 'arm64'],
     commands: (url, architecture) => {
-      const file = `device-agent-${version}-linux-${ARCHITECTURES[architecture]}.tar.gz`;
+      const file = `device-agent-${version}-linux-${ARCHITECTURES[architecture]}.tar.xz`;
       const lines = commandsWith('docs/updates.md', '/opt/device-agent/versions').slice(0, -1);
       return [`curl -fsSO ${url}/${file}`, ...lines.map((line) => line.replaceAll('1.2.3', version))].map((line) =>
         line.replace(/-linux-\w+/, `-linux-${ARCHITECTURES[architecture]}`),
@@ -137,7 +137,7 @@ describe.each<Architecture>(['amd64', 'arm64', 'armhf'])('on %s', (architecture)
       const [proxy, npmProxy] = [await TestProxy.socks(), await TestProxy.http()];
       const address = `socks5h://${proxy.address}`;
       const { first: port } = await freePorts(1);
-      const system = await DebianChroot.open(architecture, [], {
+      const system = await DebianChroot.open(architecture, ['xz-utils'], {
         DEBIAN_FRONTEND: 'noninteractive',
         AGENT_PORT: String(port),
         ALL_PROXY: address,
@@ -165,7 +165,7 @@ describe.each<Architecture>(['amd64', 'arm64', 'armhf'])('on %s', (architecture)
       const seconds = (performance.now() - began) / 1000;
       const fetched = proxy.received + npmProxy.received + (copied === null ? 0 : statSync(copied).size);
       // What nobody needs any more.
-      await system.run('rm -rf /root/.npm /var/cache/apt/archives/*.deb ./device-agent-*.tar.gz');
+      await system.run('rm -rf /root/.npm /var/cache/apt/archives/*.deb ./device-agent-*.tar.xz');
       const disk = (await used()) - usedBefore;
 
       const service = await startHttpService((_request, res) => res.end('picture'));

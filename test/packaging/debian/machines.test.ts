@@ -1,11 +1,12 @@
 import { execFileSync } from 'node:child_process';
-import { createHash } from 'node:crypto';
-import { readdirSync, readFileSync } from 'node:fs';
+import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import packageJson from '../../../package.json' with { type: 'json' };
+import { releaseFiles } from '../../../scripts/packages/release-manifest.js';
 import { AGENT_SERVICE } from '../../../src/service/service.ts';
 import { unitText, userText } from '../../../src/service/unit.ts';
+import type { ReleaseFile } from '../../../src/update/release.ts';
 import { unless } from '../../support/requirements.ts';
 import { publisherKey, signedRelease } from '../../support/signed-release.ts';
 import { SystemdMachine } from '../../support/systemd-machine.ts';
@@ -22,10 +23,11 @@ const SETTINGS = '/etc/device-agent/settings.env';
 const REPACK = `
 work=$(mktemp -d) && dpkg-deb -R "$0" "$work/root" && cd "$work/root"
 sed -i "s/^Version: .*/Version: $1/" DEBIAN/control
-grep -rlF '"${packageJson.version}"' usr/lib/device-agent/dist | xargs sed -i "s/\\"${packageJson.version}\\"/\\"$1\\"/"
-sed -i "s/\\"version\\":\\"[^\\"]*\\"/\\"version\\":\\"$1\\"/" usr/lib/device-agent/package.json
+grep -rlF '"${packageJson.version}"' usr/lib/device-agent/dist | xargs -r sed -i "s/\\"${packageJson.version}\\"/\\"$1\\"/"
+[ ! -e usr/lib/device-agent/package.json ] || sed -i "s/\\"version\\":\\"[^\\"]*\\"/\\"version\\":\\"$1\\"/" usr/lib/device-agent/package.json
 eval "$2"
-dpkg-deb --root-owner-group -Zgzip -z1 -b . "$3/device-agent_$1_amd64.deb" && rm -r "$work"`;
+sed -i "s/(= [^)]*)/(= $1)/" DEBIAN/control
+dpkg-deb --root-owner-group -Zgzip -z1 -b . "$3/$(dpkg-deb -f "$0" Package)_$1_amd64.deb" && rm -r "$work"`;
 
 const NAMES = ['connect.gateway', 'api.gateway', 'agent-device.sitea', 'camera.sitea'];
 
@@ -197,16 +199,18 @@ describe.each([
     const { key: publisher, keySet } = publisherKey();
     await machine.write('/etc/device-agent/update-keys.json', keySet);
     const folder = '/srv/releases';
-    /** Puts a package of a version, and its manifest, into the machine. */
+    /** Puts the packages of a version, and its manifest, into the machine. @returns the paths there */
     const release = async (version: string, change = 'true') => {
-      const name = `device-agent_${version}_amd64.deb`;
-      execFileSync('sh', ['-ec', REPACK, join(debs, `device-agent_${OLD}_amd64.deb`), version, change, repository]);
-      await run(`mkdir -p ${folder} && curl -sSf -o ${folder}/${name} ${server.url}/${name}`);
-      const content = readFileSync(join(repository, name));
-      const sha256 = createHash('sha256').update(content).digest('hex');
-      const file = { kind: 'deb', architecture: 'x64', name, size: content.length, sha256 } as const;
-      await machine.write(`${folder}/manifest.json`, signedRelease(version, file, publisher));
-      return `${folder}/${name}`;
+      const names = ['device-agent', 'device-agent-gateway'].map((name) => `${name}_${version}_amd64.deb`);
+      for (const name of names) {
+        const old = join(debs, name.replace(version, OLD));
+        execFileSync('sh', ['-ec', REPACK, old, version, name.includes('gateway') ? 'true' : change, repository]);
+        await run(`mkdir -p ${folder} && curl -sSf -o ${folder}/${name} ${server.url}/${name}`);
+      }
+      const files = releaseFiles(repository, version) as ReleaseFile[];
+      expect(files).toHaveLength(2);
+      await machine.write(`${folder}/manifest.json`, signedRelease(version, files, publisher));
+      return names.map((name) => `${folder}/${name}`);
     };
     const update = async () => {
       const { code, stdout, stderr } = await machine.run('device-agent', 'update', '--from', folder);
@@ -215,7 +219,7 @@ describe.each([
     // Its exit code says that there is no gateway.
     const running = async () => JSON.parse((await machine.run('device-agent', 'status', '--json')).stdout).version;
 
-    const first = await release('1.0.0');
+    const [first = ''] = await release('1.0.0');
     await machine.write('/etc/device-agent/authtoken', 'an-authtoken\n');
     await run(`apt-get install --yes ${first} && echo NGROK_SERVER_ADDR=127.0.0.1:9 >> ${SETTINGS}`);
     await run('device-agent service install && systemctl restart device-agent');
@@ -231,8 +235,22 @@ describe.each([
     expect(await update()).toMatch(/went back from 1\.2\.0 to 1\.1\.0: .*\nexit code 1$/);
     expect([await running(), await isActive('device-agent')]).toEqual(['1.1.0', true]);
 
-    await run('mkdir -p /usr/lib/systemd/system && touch /usr/lib/systemd/system/device-agent-gateway.service');
-    await release('1.3.0');
-    expect(await update()).toContain('the package device-agent-gateway needs the same version: update both with apt');
+    // With the gateway, whose package needs the same version.
+    const [agent = '', newer = ''] = await release('1.3.0');
+    await run(`apt-get install --yes ${agent} ${newer}`);
+    await run('device-agent gateway init --domain gateway.example.com --no-acme');
+    await release('1.4.0');
+    expect(await update()).toContain('/packages/device-agent_1.3.0.deb is missing');
+    await run(
+      `for name in device-agent device-agent-gateway; do cp ${folder}/"$name"_1.3.0_amd64.deb /var/lib/device-agent-update/packages/"$name"_1.3.0.deb; done`,
+    );
+    const versions = () => run('dpkg-query -W device-agent device-agent-gateway | cut -f 2');
+    expect(await update()).toContain('updated from 1.3.0 to 1.4.0\nexit code 0');
+    expect([await versions(), await isActive('device-agent-gateway')]).toEqual(['1.4.0\n1.4.0\n', true]);
+    await release('1.5.0', "printf 'setInterval(() => {}, 1000)' > usr/lib/device-agent/dist/cli.js");
+    expect(await update()).toMatch(/went back from 1\.5\.0 to 1\.4\.0: .*\nexit code 1$/);
+    expect([await versions(), await isActive('device-agent-gateway'), await isActive('device-agent')]).toEqual([
+      ...['1.4.0\n1.4.0\n', true, true],
+    ]);
   });
 });
