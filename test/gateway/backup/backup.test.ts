@@ -85,8 +85,8 @@ async function startFilled(): Promise<{ gateway: Gateway; apiKey: string }> {
   return { gateway, apiKey: token };
 }
 
-/** The history is no part of a backup, and goes on. */
-const isKept = ({ path }: { readonly path: string }): boolean => !path.endsWith('/history');
+/** The history is no part of a backup, and goes on, as do counts of what happens now. */
+const isKept = ({ path }: { readonly path: string }): boolean => !/\/(history|top_requests)$/.test(path);
 
 /** What each operation of the API that only reads answers, for each resource. */
 async function answersOf(gateway: Gateway, apiKey: string): Promise<Record<string, unknown>> {
