@@ -71,6 +71,13 @@ export const CONDITIONS = {
     remedy: 'Start the upstream, or change what the tunnel forwards to; device-agent doctor on the device says more.',
     minutes: 5,
   },
+  endpoint_unreachable: {
+    severity: 'warning',
+    title: 'An endpoint cannot be reached as clients do',
+    remedy:
+      'The dashboard and GET /endpoints name the stage that broke: name, connection, certificate, policy, session or upstream.',
+    minutes: 3,
+  },
   domain_certificate: {
     severity: 'warning',
     title: 'A certificate of a domain needs attention',

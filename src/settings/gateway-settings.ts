@@ -69,6 +69,8 @@ export interface ParsedSettings {
   auditLogDays: number;
   /** Days for which the history is kept; 0: there is none. */
   historyDays: number;
+  /** Endpoints that the gateway asks as clients do: names and what is below them; `*`: all. Empty: none. */
+  probes: string[];
   /** Null: no daily backups. */
   backups: BackupPlan | null;
   /** The CA of reserved domains' certificates; null: the gateway's local CA. */
@@ -148,6 +150,7 @@ const gatewayServerSettings: Assemble<ParsedSettings> = (values, path, problems)
     listApplications: values.GATEWAY_LIST_APPLICATIONS,
     auditLogDays: values.GATEWAY_AUDIT_LOG_DAYS,
     historyDays: values.GATEWAY_HISTORY,
+    probes: values.GATEWAY_PROBES ?? [],
     backups: values.GATEWAY_BACKUPS && { ...values.GATEWAY_BACKUPS, folder: path(values.GATEWAY_BACKUPS.folder) },
     acme: acmeSettings(values, path, problems),
     keepsOwnNames: values.GATEWAY_ACME_OWN_NAMES === null,

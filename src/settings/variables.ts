@@ -21,6 +21,7 @@ import {
   origin,
   port,
   portRange,
+  probedNames,
   proxy,
   resolvers,
   secret,
@@ -204,6 +205,10 @@ const STANDALONE_GATEWAY = {
     'Days for which the gateway keeps what has happened at endpoints and devices: by the minute for three hours, by the hour for 30 days, then by the day; `0`: nothing',
     395,
     3650,
+  ),
+  GATEWAY_PROBES: probedNames(
+    'Endpoints that the gateway asks as clients do, once a minute: it names the stage that broke',
+    { otherwise: 'none', example: 'site-a.example.com' },
   ),
   GATEWAY_BACKUPS: backupPlan(
     'Daily backups: the folder, the hour by the machine’s clock (default: 3), and how many are kept (default: 7). They are without the encryption key',

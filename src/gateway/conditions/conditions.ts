@@ -53,6 +53,20 @@ export interface ConditionSources {
   /** Whether no gateway has done for a while what only one of several does. */
   readonly hasNoPrimary: () => boolean;
   readonly hasDailyBackups: boolean;
+  /** Endpoints that this gateway has asked as clients do, and not reached; left out: it asks none. */
+  readonly unreached?: () => readonly Unreached[];
+}
+
+/** An endpoint that is online, and that clients do not reach. */
+export interface Unreached {
+  readonly url: string;
+  /** Of the agent that has bound it; null: none has. */
+  readonly credentialId: string | null;
+  /** What broke. */
+  readonly stage: string;
+  readonly message: string | null;
+  /** RFC 3339. */
+  readonly since: string;
 }
 
 type Problem = Pick<Condition, 'message' | 'remedy' | 'subjects'>;
@@ -87,6 +101,7 @@ const PROBES = {
   device_offline: deviceProblem,
   shared_database_detour: detourProblem,
   upstream: upstreamProblem,
+  endpoint_unreachable: unreachedProblem,
   domain_certificate: ({ store }) => certificateProblem(store, store.reservedDomains),
   gateway_silent: silentProblem,
   update_stopped: stoppedProblem,
@@ -104,6 +119,7 @@ const OF_ONE_GATEWAY: readonly string[] = [
   'server_errors',
   'shared_database_detour',
   'upstream',
+  'endpoint_unreachable',
   'events_lost',
   'release',
   'backup',
@@ -286,6 +302,23 @@ function upstreamProblem({ endpoints, store }: ConditionSources): Problem | null
     message: `upstreams refuse connections or answer 5xx: ${listed([...subjects.keys()])} (${words(first.recent)})`,
     remedy: 'start the upstream, or change what the tunnel forwards to; device-agent doctor on the device says more',
     subjects: [...subjects.values()],
+  };
+}
+
+function unreachedProblem({ unreached, store }: ConditionSources): Problem | null {
+  const all = unreached?.() ?? [];
+  const [first] = all;
+  if (first === undefined) return null;
+  const words = ({ stage, message }: Unreached) => (message === null ? stage : `${stage}: ${message}`);
+  return {
+    message: `clients do not reach ${listed(all.map(({ url }) => url))} (${words(first)})`,
+    remedy: CONDITIONS.endpoint_unreachable.remedy,
+    subjects: all.map((each) => {
+      const { url, credentialId, since } = each;
+      const device = credentialId === null ? null : store.devices.byCredential(credentialId);
+      const site = device?.site ?? siteOf(new URL(url).hostname, store.siteNames);
+      return { key: url, name: url, site, message: words(each), since, ...(device && { labels: device.labels }) };
+    }),
   };
 }
 

@@ -4,7 +4,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { signedManifest } from '../../../scripts/packages/release-manifest.js';
 import type { DashboardOverview } from '../../../src/gateway/api/dashboard/overview.ts';
 import { claimGatewayNames } from '../../../src/gateway/certificates/gateway-names.ts';
-import type { Condition, ConditionSources } from '../../../src/gateway/conditions/conditions.ts';
+import type { Condition, ConditionSources, Unreached } from '../../../src/gateway/conditions/conditions.ts';
 import {
   type CountedElsewhere,
   countedBy,
@@ -47,6 +47,7 @@ let elsewhere: CountedElsewhere;
 let away: string | null;
 let detour: { through: string; reason: string } | null;
 let isVacant: boolean;
+let unreached: Unreached[];
 let activity: { lostAt: number };
 let sessions: LiveSession[];
 /** Of the gateway's clock. */
@@ -65,6 +66,7 @@ beforeEach(async () => {
   away = null;
   detour = null;
   isVacant = false;
+  unreached = [];
   sessions = [];
   aheadMs = 0;
   activity = { lostAt: Number.NEGATIVE_INFINITY };
@@ -83,6 +85,7 @@ beforeEach(async () => {
       databaseDetour: () => detour,
       hasNoPrimary: () => isVacant,
       hasDailyBackups: true,
+      unreached: () => unreached,
     },
   });
   await noteBackup(server.store.database);
@@ -182,6 +185,17 @@ const TABLE: Record<ConditionId, Row> = {
       const job = { ...row.job, ...DNS_ERROR };
       await database.write(() => ownDomains.update({ ...row, job }));
       return () => database.write(() => ownDomains.update(row));
+    },
+  },
+  endpoint_unreachable: {
+    words: /^clients do not reach https:\/\/cam\.site\.example\.com \(policy: the action deny answers 403\)$/,
+    make: () => {
+      const url = 'https://cam.site.example.com';
+      const message = 'the action deny answers 403';
+      unreached = [{ url, credentialId: null, stage: 'policy', message, since: '2026-01-01T00:00:00Z' }];
+      return () => {
+        unreached = [];
+      };
     },
   },
   domain_certificate: {
