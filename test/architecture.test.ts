@@ -51,6 +51,7 @@ const ARROWS: Record<string, string[]> = {
     'gateway/messages',
     'gateway/history',
     'gateway/metrics',
+    'gateway/probes',
     'gateway/releases',
     'gateway/share-links',
     'gateway/sign-in',
@@ -146,6 +147,14 @@ const ARROWS: Record<string, string[]> = {
     'gateway/events',
     'gateway/store',
     'management',
+  ],
+  'gateway/probes': [
+    'gateway/conditions',
+    'gateway/context',
+    'gateway/endpoints',
+    'gateway/store',
+    'traffic-policy',
+    '.',
   ],
   'gateway/history': [
     'gateway/cluster',

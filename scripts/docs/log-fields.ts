@@ -91,6 +91,7 @@ export const FIELDS: Readonly<Record<string, string>> = {
   signal: 'signal',
   silent_ms: 'milliseconds without progress',
   site: 'domain of the site',
+  stage: 'what broke: `name`, `connection`, `certificate`, `policy`, `session` or `upstream`',
   stalled_ms: 'milliseconds for which nothing was served',
   status: 'HTTP status; `aborted` when the client left before a response',
   tcp: 'ports for tcp endpoints',

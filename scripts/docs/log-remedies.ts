@@ -189,6 +189,8 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'unrecognised settings': 'correct or remove the names in `settings`',
   'unusable part of the file dropped; no copy could be kept': 'check the disk',
   'unused endpoint could not be closed': 'restart when the URL stays in use',
+  'endpoint not reached from outside': 'mend the `stage` that broke; see [What clients get](#what-clients-get)',
+  'endpoint not probed': 'report it as a bug',
   'upstream not allowed; connection rejected': 'change AGENT_ALLOW_UPSTREAMS or the tunnel’s upstream',
   'upstream keeps connections open that clients have left':
     'restart the upstream; see [Upstreams that hang](agent-api.md#upstreams-that-hang)',

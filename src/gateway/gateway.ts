@@ -68,6 +68,7 @@ import { EndpointRegistry } from './endpoints/endpoint-registry.ts';
 import { countedBy, type GatewayReport, type ReportedCondition, withStored } from './endpoints/live-view.ts';
 import { OnlineAddressesFile } from './endpoints/online-addresses-file.ts';
 import type { Labels } from './endpoints/online-endpoint.ts';
+import { ProbeTokens } from './endpoints/probe-outcome.ts';
 import { TcpPortAllocator } from './endpoints/tcp-port-allocator.ts';
 import { withEqualSettings } from './equal-settings.ts';
 import { ActivityLog, noteEndpoints, noteSessions, noteSignIn } from './events/activity-log.ts';
@@ -303,8 +304,11 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     return tunnel && 'node' in tunnel ? undefined : tunnel;
   };
   const agentTickets = new SessionTickets(store.box);
+  const isProbing = (options.probes ?? []).length > 0;
+  // Another gateway may ask what is online here.
+  const probeTokens = isProbing || cluster ? new ProbeTokens(() => store.box.keysFor(ProbeTokens.PURPOSE)) : null;
   const edge = new EdgeServer(context, {
-    ...{ ca, domainCertificates, challenges, services, serviceMessages, agents, relays, isRefused },
+    ...{ ca, domainCertificates, challenges, services, serviceMessages, agents, relays, isRefused, probeTokens },
     tlsEdges: (route) => new TlsEdges(context, { index: edgeIndex, policies, isRefused, withLabels, ...route }),
     domainOf: (name) => store.reservedDomains.covering(name)?.domain ?? ownDomainOf(name, domains),
     agentTickets,
@@ -388,6 +392,9 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     ...cloudEndpoints.views(),
   ]);
   statusSources = { live, history, ports: addresses.ports, since: systemClock.now() };
+  const probeCode = isProbing ? await import('./probes/start-probes.ts') : null;
+  const probes =
+    (probeTokens && probeCode?.startProbes(context, { live, tokens: probeTokens, caPem: ca.caPem })) ?? null;
   const fleetUpdates = new FleetUpdates({ ...context, live }, () => cluster?.primary.isSelf ?? true);
   onStop(() => fleetUpdates.stop());
   const conditions = async (): Promise<readonly Condition[]> => {
@@ -402,6 +409,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
       undecryptable: unreadable,
       latencyLimitMs: options.latencyLimitMs ?? LATENCY_LIMIT_MS,
       runs: VERSION,
+      ...(probes && { unreached: () => probes.unreached() }),
       releases: () => offeredReleases(dataDir),
     });
   };
@@ -409,7 +417,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     const { reportedConditions } = await import('./conditions/conditions.ts');
     return reportedConditions(await conditions());
   };
-  const metricsHere = lazyMetrics({ store, live: here, counters, conditions });
+  const metricsHere = lazyMetrics({ store, live: here, counters, conditions, probes });
   relays?.on('asked', (question, answer, details) => {
     const report = async (): Promise<GatewayReport> => {
       const counted = countedBy(counters.totals, [...here.endpoints(), ...cloudEndpoints.views()]);
@@ -452,6 +460,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
           people,
           live,
           history,
+          probes,
           conditions,
           sightings,
           place,

@@ -86,6 +86,13 @@ export const CONDITIONS = {
     remedy: 'look at the load of the upstream and at the link of its device; GATEWAY_LATENCY_LIMIT says what is slow',
     minutes: 5,
   },
+  endpoint_unreachable: {
+    severity: 'warning',
+    title: 'An endpoint cannot be reached as clients do',
+    remedy:
+      'The dashboard and GET /endpoints name the stage that broke: name, connection, certificate, policy, session or upstream.',
+    minutes: 3,
+  },
   domain_certificate: {
     severity: 'warning',
     title: 'A certificate of a domain needs attention',

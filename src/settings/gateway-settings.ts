@@ -71,6 +71,8 @@ export interface ParsedSettings {
   historyDays: number;
   /** From which latency on an endpoint is slow, in milliseconds; 0: from none on. */
   latencyLimitMs: number;
+  /** Endpoints that the gateway asks as clients do: names and what is below them; `*`: all. Empty: none. */
+  probes: string[];
   /** Null: no daily backups. */
   backups: BackupPlan | null;
   /** The CA of reserved domains' certificates; null: the gateway's local CA. */
@@ -151,6 +153,7 @@ const gatewayServerSettings: Assemble<ParsedSettings> = (values, path, problems)
     auditLogDays: values.GATEWAY_AUDIT_LOG_DAYS,
     historyDays: values.GATEWAY_HISTORY,
     latencyLimitMs: values.GATEWAY_LATENCY_LIMIT,
+    probes: values.GATEWAY_PROBES ?? [],
     backups: values.GATEWAY_BACKUPS && { ...values.GATEWAY_BACKUPS, folder: path(values.GATEWAY_BACKUPS.folder) },
     acme: acmeSettings(values, path, problems),
     keepsOwnNames: values.GATEWAY_ACME_OWN_NAMES === null,

@@ -128,6 +128,19 @@ function parseDeviceLabel(value: string): string {
   return name;
 }
 
+/** Sites and hostnames; `*`: everything. */
+export const probedNames = (meaning: string, extras?: Extras): Variable<string[]> =>
+  kind(
+    meaning,
+    'a comma-separated list of hostnames, which stand for all names below them as well; `*` for all',
+    parseProbedNames,
+    extras,
+  );
+
+function parseProbedNames(value: string): string[] {
+  return value.split(',').map((item) => (item.trim() === '*' ? '*' : parseOwnName(item.trim().replace(/^\*\./, ''))));
+}
+
 export const ipAddress = <E extends Extras>(meaning: string, extras?: E) =>
   kind(meaning, 'an IP address of this machine', parseIp, extras);
 

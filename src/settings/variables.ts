@@ -21,6 +21,7 @@ import {
   origin,
   port,
   portRange,
+  probedNames,
   proxy,
   resolvers,
   secret,
@@ -219,6 +220,10 @@ const STANDALONE_GATEWAY = {
     'Milliseconds from which on an endpoint is slow, if half of its responses take longer: the condition `latency`; `0`: never',
     5_000,
     10_000,
+  ),
+  GATEWAY_PROBES: probedNames(
+    'Endpoints that the gateway asks as clients do, once a minute: it names the stage that broke',
+    { otherwise: 'none', example: 'site-a.example.com' },
   ),
   GATEWAY_BACKUPS: backupPlan(
     'Daily backups: the folder, the hour by the machine’s clock (default: 3), and how many are kept (default: 7). They are without the encryption key',

@@ -75,6 +75,8 @@ export interface TlsTermination {
 
 /** What a policy sees of a request and may change. Headers alternate names and values, as on the wire; they change in place. */
 export interface PolicyRequest {
+  /** The gateway asks for itself, and counts in no limit; left out: a client asks. */
+  readonly isProbe?: true;
   readonly method: string;
   /** Path and query, as sent to the upstream; a policy may rewrite it. */
   target: string;

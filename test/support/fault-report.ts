@@ -14,7 +14,7 @@ export interface Run {
 const CHAPTERS: readonly [title: string, files: readonly string[]][] = [
   ['Power', ['kill', 'event-kills', 'power', 'crash', 'durable-file']],
   ['Disks', ['disk']],
-  ['Networks', ['outage', 'long-outage', 'network', 'start']],
+  ['Networks', ['outage', 'long-outage', 'network', 'start', 'shown-state']],
   ['A fleet', ['fleet']],
   ['Long running', ['resources', 'idle']],
   ['Stopping', ['stop', 'restart']],

@@ -10,6 +10,7 @@ import type { GatewayPlace } from '../devices/invite.ts';
 import type { AddressSettings } from '../endpoints/endpoint-address.ts';
 import type { LiveView } from '../endpoints/live-view.ts';
 import type { TrafficHistory } from '../history/traffic-history.ts';
+import type { PublicProbes } from '../probes/public-probes.ts';
 import type { EventDestinationRow } from '../store/events.ts';
 
 export interface ApiContext extends Pick<GatewayContext, 'store' | 'domains' | 'catchUp' | 'log'> {
@@ -17,6 +18,8 @@ export interface ApiContext extends Pick<GatewayContext, 'store' | 'domains' | '
   live: LiveView;
   /** Null, or left out: the gateway keeps none. */
   history?: Pick<TrafficHistory, 'read' | 'readBriefly' | 'top' | 'devicesOf' | 'wasAway'> | null;
+  /** Null, or left out: the gateway asks no endpoints as clients do. */
+  probes?: Pick<PublicProbes, 'at'> | null;
   sightings: Pick<DeviceSightings, 'latest'>;
   links: Links;
   /** Called when a domain may need a certificate, or no longer needs one. */

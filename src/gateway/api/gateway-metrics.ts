@@ -4,6 +4,7 @@ import { CONDITION_IDS } from '../../management/condition-kinds.ts';
 import type { Condition } from '../conditions/conditions.ts';
 import type { LiveView } from '../endpoints/live-view.ts';
 import { CONNECTION_KINDS, type EdgeCounters, WAIT_OUTCOMES } from '../metrics/edge-counters.ts';
+import type { PublicProbes } from '../probes/public-probes.ts';
 import { CERTIFICATE_STATES } from '../store/domains.ts';
 import type { Store } from '../store/store.ts';
 import type { Handler } from './handler.ts';
@@ -13,6 +14,8 @@ interface MetricsSource {
   counters: EdgeCounters;
   store: Store;
   conditions: () => Promise<readonly Condition[]>;
+  /** Null, or left out: the gateway asks no endpoints as clients do. */
+  probes?: Pick<PublicProbes, 'counts'> | null;
 }
 
 const PROTOCOLS = ['http', 'https', 'tcp', 'tls'];
@@ -27,13 +30,14 @@ export class GatewayMetrics {
     registers: [this.registry],
   });
 
-  constructor({ live, counters, store, conditions }: MetricsSource) {
+  constructor({ live, counters, store, conditions, probes = null }: MetricsSource) {
     addProcessMetrics(this.registry);
     this.#addOnline(live);
     this.#addTraffic(counters);
     this.#addRefusals(counters);
     this.#addCertificates(store);
     this.#addConditions(conditions);
+    this.#addProbes(probes);
   }
 
   /** Counts every request. Routes are labelled by their pattern, so that clients cannot create labels. */
@@ -125,6 +129,13 @@ export class GatewayMetrics {
       gauge.remove();
       const ends = tables.flatMap((table) => Date.parse(table.nearestExpiry() ?? '') || []);
       if (ends.length > 0) gauge.set((Math.min(...ends) - Date.now()) / 1000);
+    });
+  }
+
+  #addProbes(probes: Pick<PublicProbes, 'counts'> | null): void {
+    const help = 'Endpoints that this gateway asks as clients do, by the stage that broke; none: clients reach them.';
+    this.#addGauge('device_agent_gateway_probed_endpoints', help, ['stage'], (gauge) => {
+      for (const [stage, count] of probes?.counts() ?? []) gauge.set({ stage }, count);
     });
   }
 

@@ -87,6 +87,15 @@ export class ClusterLive implements LiveView {
     return unique(ofOneNode(all));
   }
 
+  holders(): ReadonlyMap<string, ReadonlySet<string>> {
+    const { here, nodes } = this.options;
+    const found = new Map<string, Set<string>>();
+    const add = (url: string, node: string) => found.set(url, (found.get(url) ?? new Set()).add(node));
+    for (const { url } of here.endpoints()) add(url, nodes.self);
+    for (const { node, view } of this.#others('ep_')) add((view as LiveEndpoint).url, node);
+    return found;
+  }
+
   gateways(): readonly LiveGateway[] {
     const { nodes, rows } = this.options;
     const counts = (node: string) => {

@@ -56,6 +56,20 @@ export interface ConditionSources extends EndpointSources {
   readonly undecryptable: () => Undecryptable | null;
   /** The version of this program. */
   readonly runs: string;
+  /** Endpoints that this gateway has asked as clients do, and not reached; left out: it asks none. */
+  readonly unreached?: () => readonly Unreached[];
+}
+
+/** An endpoint that is online, and that clients do not reach. */
+export interface Unreached {
+  readonly url: string;
+  /** Of the agent that has bound it; null: none has. */
+  readonly credentialId: string | null;
+  /** What broke. */
+  readonly stage: string;
+  readonly message: string | null;
+  /** RFC 3339. */
+  readonly since: string;
 }
 
 type Found = Detected | null | Promise<Detected | null>;
@@ -86,6 +100,7 @@ const PROBES = {
   shared_database_detour: detourProblem,
   upstream: upstreamProblem,
   latency: latencyProblem,
+  endpoint_unreachable: unreachedProblem,
   domain_certificate: ({ store }) => certificateProblem(store, store.reservedDomains),
   gateway_silent: silentProblem,
   update_stopped: stoppedProblem,
@@ -105,6 +120,7 @@ const OF_ONE_GATEWAY: readonly string[] = [
   'shared_database_detour',
   'upstream',
   'latency',
+  'endpoint_unreachable',
   'events_lost',
   'release',
   'backup',
@@ -261,6 +277,22 @@ function descriptorProblem({ counters }: ConditionSources): Detected | null {
   if (!isRecent(counters.descriptorsExhaustedAt)) return null;
   return {
     message: 'no file descriptor was left, so new connections were closed',
+  };
+}
+
+function unreachedProblem({ unreached, store }: ConditionSources): Detected | null {
+  const all = unreached?.() ?? [];
+  const [first] = all;
+  if (first === undefined) return null;
+  const words = ({ stage, message }: Unreached) => (message === null ? stage : `${stage}: ${message}`);
+  return {
+    message: `clients do not reach ${listed(all.map(({ url }) => url))} (${words(first)})`,
+    subjects: all.map((each) => {
+      const { url, credentialId, since } = each;
+      const device = credentialId === null ? null : store.devices.byCredential(credentialId);
+      const site = device?.site ?? siteOf(new URL(url).hostname, store.siteNames);
+      return { key: url, name: url, site, message: words(each), since, ...(device && { labels: device.labels }) };
+    }),
   };
 }
 

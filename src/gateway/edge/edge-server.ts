@@ -12,6 +12,13 @@ import type { LocalCa } from '../certificates/local-ca/local-ca.ts';
 import type { EdgeContext } from '../context/gateway-context.ts';
 import { nameOfPlace } from '../endpoints/endpoint-address.ts';
 import type { GatewayEndpoint, RefusesClient } from '../endpoints/online-endpoint.ts';
+import {
+  outcomeText,
+  PROBE_HEADER,
+  PROBE_METHOD,
+  type ProbeOutcome,
+  type ProbeTokens,
+} from '../endpoints/probe-outcome.ts';
 import { clientMemory } from './clients/client-memory.ts';
 import { HttpClients, type HttpClientsOptions } from './clients/http-clients.ts';
 import { ClientConnections, internalLookup } from './connections/connect-phase.ts';
@@ -19,6 +26,7 @@ import { WaitingClients } from './connections/waiting-clients.ts';
 import type { ClientRequest, ClientResponse } from './http/client-message.ts';
 import { internalFailure } from './http/edge-errors.ts';
 import { answerError, resetConnection } from './http/error-response.ts';
+import { headerValue, hostNameOf } from './http/headers.ts';
 import { HTTP_LIMITS, type HttpLimits } from './http/http-limits.ts';
 import { HttpProxy } from './proxy/http-proxy.ts';
 import type { NodePlace } from './relays/other-nodes.ts';
@@ -55,6 +63,8 @@ export interface EdgeServerOptions {
   /** Milliseconds in which an upstream must begin to answer; left out: five minutes. */
   responseTimeout?: number;
   relays: Relays | null;
+  /** Null: the gateway asks for itself never. */
+  probeTokens?: Pick<ProbeTokens, 'isValid'> | null;
 }
 
 const MINUTE = 60_000;
@@ -319,12 +329,37 @@ export class EdgeServer {
       resetConnection(req.socket);
       return;
     }
+    if (req.method === PROBE_METHOD && this.#isProbe(req)) {
+      this.#answerProbe(req, res, scheme);
+      return;
+    }
     try {
       const admission = this.#routing.route(req, res, scheme);
       if (admission) this.#proxy.handle(req, res, admission);
     } catch (error) {
       this.#fail(req, res, error);
     }
+  }
+
+  /** Only those of the gateways have the key. */
+  #isProbe({ headers, rawHeaders }: ClientRequest): boolean {
+    const { probeTokens } = this.options;
+    const token = probeTokens ? headerValue(rawHeaders, PROBE_HEADER) : undefined;
+    return token !== undefined && probeTokens?.isValid(hostNameOf(headers.host ?? ''), token) === true;
+  }
+
+  /** Says what a client would get here. */
+  #answerProbe(req: ClientRequest, res: ClientResponse, scheme: Scheme): void {
+    const answer = (outcome: ProbeOutcome): void => {
+      if (res.destroyed) return;
+      res.shouldKeepAlive = false;
+      res.isProbe = true;
+      res.writeHead(200, [PROBE_HEADER, outcomeText(outcome), 'cache-control', 'no-store', 'content-length', '0']);
+      res.end();
+    };
+    const found = this.#routing.probed(req, scheme);
+    if ('stage' in found) answer(found);
+    else this.#proxy.examine(req, res, found).then(answer, (error: unknown) => this.#fail(req, res, error));
   }
 
   #logMalformed({ id, url, forwardsTo: upstream }: GatewayEndpoint, reason: string): void {

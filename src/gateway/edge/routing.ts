@@ -11,6 +11,7 @@ import {
   type LostAddress,
   type RefusesClient,
 } from '../endpoints/online-endpoint.ts';
+import type { ProbeOutcome } from '../endpoints/probe-outcome.ts';
 import type { RequestFeed } from '../endpoints/request-feed.ts';
 import { type Admission, type ClientConnections, forwardError, TARGET_OFFLINE } from './connections/connect-phase.ts';
 import { noteDeniedRequest } from './connections/denials.ts';
@@ -92,6 +93,20 @@ export class Routing {
     if (secure) redirect(req, res, host, secure.port);
     else this.#answerUnserved(req, res, scheme);
     return null;
+  }
+
+  /** Where a probe goes; or why a client would get nowhere. */
+  probed(req: ClientRequest, scheme: Scheme): Admission | ProbeOutcome {
+    const { endpoints } = this.context;
+    const host = hostNameOf(req.headers.host ?? '');
+    const endpoint = endpoints.peek(scheme, host);
+    if (endpoint === undefined) {
+      const isLost = this.#lostAt(scheme, host) !== undefined;
+      return { stage: 'session', message: isLost ? 'its agent was lost a moment ago' : 'no agent has it open' };
+    }
+    // The address of a gateway says nothing of those that clients have.
+    if (this.options.isRefused(req.socket)) return NOT_TRIED;
+    return this.options.clients.admit(req.socket, endpoint) ?? refusedConnection(endpoint);
   }
 
   /** Takes a request to another member of the pool that it was routed to; null: that member has demands which it does not meet. */
@@ -177,6 +192,15 @@ export class Routing {
     const connection = this.options.clients.connectionTo(endpoint, socket);
     new RequestWatch(feed, { method, target, headers }, connection).closed();
   }
+}
+
+/** An endpoint that is for some addresses alone. */
+const NOT_TRIED: ProbeOutcome = { stage: null, message: 'an IP restriction does not let the gateway itself in' };
+
+function refusedConnection({ policy }: GatewayEndpoint): ProbeOutcome {
+  if (policy.access.includes('addresses'))
+    return { stage: null, message: 'its policy does not let the gateway itself in' };
+  return { stage: 'policy', message: 'the policy closes the connection' };
 }
 
 /** Where the button of the page about too many cookies posts to. */

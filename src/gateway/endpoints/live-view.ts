@@ -8,6 +8,8 @@ export interface LiveView {
   endpoints(): readonly LiveEndpoint[];
   /** The gateways of a cluster; left out or empty: this one is the only one. */
   gateways?(): readonly LiveGateway[];
+  /** Which gateways have an endpoint, by its URL, as far as others are concerned; left out: there are no others. */
+  holders?(): ReadonlyMap<string, ReadonlySet<string>>;
   /** What other gateways have counted, as of a moment ago; left out: there are none. Asking is what keeps it current. */
   countedElsewhere?(): CountedElsewhere;
   /** The same, once all have answered or cannot soon. */
@@ -217,6 +219,7 @@ export const withStored = (agents: LiveView, stored: () => readonly LiveEndpoint
   tunnels: () => agents.tunnels(),
   endpoints: () => [...agents.endpoints(), ...stored()],
   gateways: () => agents.gateways?.() ?? [],
+  holders: () => agents.holders?.() ?? new Map(),
   countedElsewhere: () => agents.countedElsewhere?.() ?? NOBODY_ELSE,
   askElsewhere: async () => (await agents.askElsewhere?.()) ?? NOBODY_ELSE,
   command: (...sent) => agents.command(...sent),

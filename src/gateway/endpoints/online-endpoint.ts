@@ -20,6 +20,8 @@ export interface ClientInfo {
   proxyHeader?: Buffer;
   /** Whether the client's own TLS is forwarded; omitted: as {@link GatewayEndpoint.tls} says, for labelled tunnels not. */
   passthrough?: boolean;
+  /** The gateway asks for itself: its bytes are no traffic. Left out: it does not. */
+  isProbe?: true;
 }
 
 export interface AgentUpstream {

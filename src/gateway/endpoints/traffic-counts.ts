@@ -107,6 +107,8 @@ export class EndpointTraffic {
   lastAt = 0;
   /** Requests without a complete response of the upstream, or with status 5xx. */
   errors = 0;
+  /** Requests whose clients have left before there was a response. */
+  abandoned = 0;
   /** Bytes from clients to the upstream, as its streams carry them; so is `sent`. */
   received = 0;
   sent = 0;
@@ -146,6 +148,11 @@ export class EndpointTraffic {
     const ended = this.#ended();
     ended.add(REFUSED, ms);
     ended.addRefusal(action ?? RESTRICTION);
+  }
+
+  /** Errors and refusals that clients have met, and responses that they have not waited for. */
+  get troubles(): number {
+    return this.errors + this.abandoned + (this.ended?.counts[REFUSED] ?? 0) + (this.ended?.counts[FAILED] ?? 0);
   }
 
   #ended(): EndedRequests {

@@ -117,6 +117,7 @@ abstract class AgentListener implements AgentUpstream {
 
   openChannel(client: ClientInfo): ByteChannel {
     const channel = this.owner.gate.open(this.lane, this.#preamble(client), hostOf(client.address));
+    if (client.isProbe) channel.traffic = { received: 0, sent: 0 };
     // SDKs parse it. They wait for more when what they read with it ends in a CR (`@ngrok/ngrok` 1.7.0): a client's first
     // bytes end so once in 256 times, and the client perhaps waits for an answer.
     if (client.proxyHeader) channel.writeApart(client.proxyHeader);

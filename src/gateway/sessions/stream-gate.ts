@@ -409,6 +409,8 @@ export class GatedChannel implements ByteChannel, ChannelReceiver {
   /** When it was made, and when bytes last moved, in milliseconds of `performance.now()`. */
   readonly madeAt = turnTime();
   movedAt = this.madeAt;
+  /** Where its bytes count. */
+  traffic: Pick<Lane['traffic'], 'received' | 'sent'>;
 
   /** @param channel not open yet, with a preamble of so many bytes written; this becomes its receiver */
   constructor(
@@ -420,6 +422,7 @@ export class GatedChannel implements ByteChannel, ChannelReceiver {
     private readonly gate: StreamGate,
   ) {
     channel.receiver = this;
+    this.traffic = lane.traffic;
   }
 
   /** Whether the gateway has ended it with RST, of which the agent sends no confirmation. */
@@ -456,7 +459,7 @@ export class GatedChannel implements ByteChannel, ChannelReceiver {
   write(bytes: Buffer): boolean {
     this.movedAt = turnTime();
     this.connection.use.note(true);
-    this.lane.traffic.received += bytes.length;
+    this.traffic.received += bytes.length;
     const room = this.channel.write(bytes);
     if (this.stage === 'waiting' && !this.hasData) {
       this.hasData = true;
@@ -498,7 +501,7 @@ export class GatedChannel implements ByteChannel, ChannelReceiver {
   onData(payload: Buffer): void {
     this.movedAt = turnTime();
     this.connection.use.note(false);
-    this.lane.traffic.sent += payload.length;
+    this.traffic.sent += payload.length;
     if (this.stage !== 'answered') this.gate.answered(this);
     this.receiver.onData(payload);
   }

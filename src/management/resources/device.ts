@@ -97,6 +97,9 @@ const DeviceTunnel = z.object({
   ),
   forwards_to: z.string().describe('The upstream, as the agent names it.'),
   started_at: z.string().describe(`Since when it is online. ${UTC}`),
+  unreachable: orNull(z.string()).describe(
+    'What keeps clients away from it, as a gateway has found that asks it as they do; null: nothing that is known.',
+  ),
 });
 
 const DeviceEvent = z.object({

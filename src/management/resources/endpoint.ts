@@ -9,6 +9,7 @@ import {
   labelFilter,
   listFilters,
   NO_REGION,
+  orNull,
   Ref,
   siteFilter,
   UTC,
@@ -70,6 +71,17 @@ export const EndpointFilters = listFilters(
 );
 export type EndpointFilters = z.output<typeof EndpointFilters>;
 
+export const EndpointProbe = z.object({
+  reached: z.boolean().describe('Whether a client would have got a response.'),
+  stage: orNull(z.string()).describe(
+    'What broke: `name` (DNS), `connection`, `certificate`, `policy`, `session` (of the agent) or `upstream`. Null: nothing.',
+  ),
+  message: orNull(z.string()).describe('Why, or what could not be tried. Null: nothing to say.'),
+  checked_at: orNull(z.string()).describe(`When it was asked last; null: by another gateway. ${UTC}`),
+  since: orNull(z.string()).describe(`Since when it is so. ${UTC}`),
+});
+export type EndpointProbe = z.output<typeof EndpointProbe>;
+
 export const Endpoint = z
   .object({
     ...COMMON_ANSWER,
@@ -120,6 +132,9 @@ export const Endpoint = z
       .describe(
         "Which people of the gateway may sign in, by the action `gateway-sign-in` of its policy: all of them, or those on either list. Other rules may let in fewer. Not in ngrok's API.",
       ),
+    probe: EndpointProbe.optional().describe(
+      "What a gateway has found that asks this endpoint as clients do; missing: none has, or another gateway has and nothing is wrong. Not in ngrok's API.",
+    ),
     policy_warnings: z
       .array(z.string())
       .optional()

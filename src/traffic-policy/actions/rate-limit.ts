@@ -41,6 +41,7 @@ export function rateLimit(config: unknown, context: ActionContext): PreparedActi
   return {
     ends: false,
     on_http_request: () => (request) => {
+      if (request.isProbe) return undefined;
       const key = keyOf(keys, context.scopeOf(request));
       const admission = window.admit(key.length > MAX_KEY ? hashed(key) : key, ports.clock.now());
       const limited = !admission.admitted;

@@ -4,7 +4,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { signedManifest } from '../../../scripts/packages/release-manifest.js';
 import type { DashboardOverview } from '../../../src/gateway/api/dashboard/overview.ts';
 import { claimGatewayNames } from '../../../src/gateway/certificates/gateway-names.ts';
-import type { Condition, ConditionSources } from '../../../src/gateway/conditions/conditions.ts';
+import type { Condition, ConditionSources, Unreached } from '../../../src/gateway/conditions/conditions.ts';
 import {
   type CountedElsewhere,
   countedBy,
@@ -50,6 +50,7 @@ let away: string | null;
 let detour: { through: string; reason: string } | null;
 let isVacant: boolean;
 let unreadable: Undecryptable | null;
+let unreached: Unreached[];
 let activity: { lostAt: number };
 let sessions: LiveSession[];
 /** Of the gateway's clock. */
@@ -69,6 +70,7 @@ beforeEach(async () => {
   detour = null;
   isVacant = false;
   unreadable = null;
+  unreached = [];
   sessions = [];
   aheadMs = 0;
   activity = { lostAt: Number.NEGATIVE_INFINITY };
@@ -88,6 +90,7 @@ beforeEach(async () => {
       hasNoPrimary: () => isVacant,
       undecryptable: () => unreadable,
       hasDailyBackups: true,
+      unreached: () => unreached,
     },
   });
   await noteBackup(server.store.database);
@@ -187,6 +190,17 @@ const TABLE: Record<ConditionId, Row> = {
       const job = { ...row.job, ...DNS_ERROR };
       await database.write(() => ownDomains.update({ ...row, job }));
       return () => database.write(() => ownDomains.update(row));
+    },
+  },
+  endpoint_unreachable: {
+    words: /^clients do not reach https:\/\/cam\.site\.example\.com \(policy: the action deny answers 403\)$/,
+    make: () => {
+      const url = 'https://cam.site.example.com';
+      const message = 'the action deny answers 403';
+      unreached = [{ url, credentialId: null, stage: 'policy', message, since: '2026-01-01T00:00:00Z' }];
+      return () => {
+        unreached = [];
+      };
     },
   },
   domain_certificate: {

@@ -12,6 +12,7 @@ import { changed } from '../../store/sql/table.ts';
 import type { Store } from '../../store/store.ts';
 import type { ApiContext } from '../api-context.ts';
 import { type ActionsOf, type ApiCaller, found } from '../operation-router.ts';
+import { probeAt } from '../shown-probes.ts';
 import { activeOwner } from './credential-actions.ts';
 import { historyActions } from './history-actions.ts';
 import { membersOf, shownPart, storedActions } from './stored-actions.ts';
@@ -85,7 +86,8 @@ export function liveSessions({ live }: ApiContext): OnlineDevices {
   return { sessions: new Map(live.sessions().map((session) => [session.credentialId, session])), tunnels };
 }
 
-export function showDevice({ store, links, sightings }: ApiContext, stored: DeviceRow, online: OnlineDevices): Device {
+export function showDevice(context: ApiContext, stored: DeviceRow, online: OnlineDevices): Device {
+  const { store, links, sightings } = context;
   const row = sightings.latest(stored);
   const session = row.credential_id === null ? undefined : online.sessions.get(row.credential_id);
   const tunnels = (session && online.tunnels.get(session.id)) ?? [];
@@ -106,8 +108,16 @@ export function showDevice({ store, links, sightings }: ApiContext, stored: Devi
       public_url: publicUrl,
       forwards_to: forwardsTo,
       started_at: startedAt,
+      unreachable: publicUrl === null ? null : unreachable(context, publicUrl),
     })),
   };
+}
+
+/** What keeps clients away; null: nothing that is known. */
+function unreachable(context: ApiContext, url: string): string | null {
+  const probe = probeAt(context, url);
+  if (probe === null || probe.reached) return null;
+  return probe.message === null ? probe.stage : `${probe.stage}: ${probe.message}`;
 }
 
 /** Actions on enrolment keys. Deleting one leaves the devices that have joined with it. */

@@ -17,6 +17,7 @@ import { changed } from '../../store/sql/table.ts';
 import type { ApiContext } from '../api-context.ts';
 import { type ActionsOf, type ApiCaller, found } from '../operation-router.ts';
 import { badRequest, refuse } from '../request.ts';
+import { probeAt } from '../shown-probes.ts';
 import { historyActions } from './history-actions.ts';
 import { deviceChoice, deviceWith, liveActions } from './online-actions.ts';
 import { checkPolicyText } from './policy-check.ts';
@@ -228,6 +229,7 @@ export function showEndpoint(context: ApiContext, endpoint: LiveEndpoint): Endpo
   const domain = store.reservedDomains.covering(endpoint.host);
   const isAddress = endpoint.proto === 'tcp' && !endpoint.internal;
   const tcp_addr = isAddress ? tcpAddressAt(context, endpoint.port) : null;
+  const probe = probeAt(context, endpoint.url);
   return {
     id: endpoint.id,
     uri: links.of(endpoints, endpoint.id),
@@ -258,6 +260,7 @@ export function showEndpoint(context: ApiContext, endpoint: LiveEndpoint): Endpo
     pooling_enabled: endpoint.poolingEnabled,
     ...(endpoint.access && { access: [...endpoint.access] }),
     ...(endpoint.admission && { people: endpoint.admission }),
+    ...(probe && { probe }),
   };
 }
 

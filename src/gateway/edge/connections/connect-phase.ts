@@ -265,6 +265,8 @@ export interface Admission {
   readonly connection: ClientConnection;
   /** Whether another gateway has forwarded the request, and said in its headers who the client is; left out: no. */
   readonly isForwarded?: boolean;
+  /** The gateway asks for itself: nobody counts or watches it. Left out: it does not. */
+  readonly isProbe?: true;
 }
 
 interface AdmittedEndpoint extends Admission {

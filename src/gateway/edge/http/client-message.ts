@@ -51,6 +51,8 @@ export interface ClientResponse {
   readonly chunkedEncoding: boolean;
   /** Learns the status once the head is set; null: nobody does. */
   onStatus: { responded(status: number): void } | null;
+  /** Whether it counts as no response to a client; left out: it counts. */
+  isProbe?: boolean;
   /** Sets the head, which leaves with the start of the body or by {@link flushHeaders}. @throws {Error} when it is invalid */
   writeHead(status: number, headers: string[], reason?: string): void;
   /** Sends an interim response, 1xx except 101, before the head. @throws {Error} for invalid characters in a header */

@@ -73,6 +73,7 @@ export class EdgeRequest implements PolicyRequest {
   upstream?: UpstreamConfig;
   notAdmitted?: () => NotAdmitted;
   endedBy?: string;
+  isProbe?: true;
   /** When it came, in whole milliseconds of the loop's turns. */
   readonly #cameAt: number;
   /** Why no response of the upstream reaches the client. */
@@ -87,7 +88,7 @@ export class EdgeRequest implements PolicyRequest {
   constructor(
     readonly req: ClientRequest,
     readonly res: ClientResponse,
-    { endpoint, connection, isForwarded = false }: Admission,
+    { endpoint, connection, isForwarded = false, isProbe }: Admission,
     private readonly context: RequestContext,
     readonly outer: EdgeRequest | null = null,
     readonly onFailure: OnFailure | null = null,
@@ -99,7 +100,8 @@ export class EdgeRequest implements PolicyRequest {
     this.connection = connection;
     this.method = req.method ?? 'GET';
     this.#cameAt = outer === null ? turnTime() | 0 : outer.#cameAt;
-    res.onStatus = this;
+    if (isProbe) this.isProbe = true;
+    else res.onStatus = this;
     this.#calls = outer === null ? null : outer.#calls;
     if (outer === null) {
       const asked = isForwarded ? headerValue(req.rawHeaders, ASKED_HEADER) : undefined;
@@ -134,12 +136,13 @@ export class EdgeRequest implements PolicyRequest {
       this.headers.push(ASKED_HEADER, this.clientHost + this.clientTarget);
     }
     const { feed } = endpoint;
-    this.watch = feed?.admits() ? new RequestWatch(feed, this, connection).follow(res) : null;
+    this.watch = !isProbe && feed?.admits() ? new RequestWatch(feed, this, connection).follow(res) : null;
     this.record = this.watch?.record;
   }
 
   forwardedTo(endpoint: GatewayEndpoint, onFailure: OnFailure): EdgeRequest {
-    const admission = { endpoint, connection: this.connection.forNextPolicy() };
+    const connection = this.connection.forNextPolicy();
+    const admission = { endpoint, connection, ...(this.isProbe && { isProbe: this.isProbe }) };
     return new EdgeRequest(this.req, this.res, admission, this.context, this, onFailure);
   }
 

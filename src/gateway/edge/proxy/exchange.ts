@@ -90,9 +90,14 @@ export class Exchange implements ExchangeEvents {
     const { awaitsContinue } = request;
     this.#outgoing = { request, body: body?.framing ?? null, awaitsContinue, trailers, upgrade };
     request.watch?.sentUpstream(request.target, requestHead(this.#outgoing));
-    res.on('close', () => this.#over || this.giveUp());
+    res.on('close', () => this.#over || this.#clientLeft());
     this.#repeatable = body === null && SAFE_METHODS.has(request.method);
     this.#send(this.#outgoing, pool.take(from, this.#repeatable));
+  }
+
+  #clientLeft(): void {
+    if (this.#head === null) this.parts.request.endpoint.traffic.abandoned += 1;
+    this.giveUp();
   }
 
   #send(outgoing: OutgoingRequest, connection: UpstreamLink): void {

@@ -6,6 +6,7 @@ import type { ForwardFailure, RequestOutcome } from '../../../traffic-policy/ste
 import type { EdgeContext } from '../../context/gateway-context.ts';
 import { placeOf } from '../../endpoints/endpoint-address.ts';
 import type { ClientInfo, GatewayEndpoint, InternalLookupFor } from '../../endpoints/online-endpoint.ts';
+import type { ProbeOutcome } from '../../endpoints/probe-outcome.ts';
 import {
   type Admission,
   forwardError,
@@ -26,6 +27,7 @@ import { Http2UpstreamPool } from '../upstreams/http2-upstream.ts';
 import type { UpstreamLimits, UpstreamLinks } from '../upstreams/upstream-link.ts';
 import { UpstreamPool } from '../upstreams/upstream-pool.ts';
 import { EdgeRequest, type RequestContext } from './edge-request.ts';
+import { examine } from './examination.ts';
 import { Exchange, type ExchangeParts } from './exchange.ts';
 import { InternalRequest, InternalResponse } from './internal-request.ts';
 import { answerByPolicy, answerPolicyError } from './policy-outcome.ts';
@@ -80,6 +82,12 @@ export class HttpProxy {
 
   handle(req: ClientRequest, res: ClientResponse, admission: Admission): void {
     this.#process(new EdgeRequest(req, res, admission, this.#requests));
+  }
+
+  /** What a client would get, found out by a request that is no client's. */
+  examine(req: ClientRequest, res: ClientResponse, admission: Admission): Promise<ProbeOutcome> {
+    const request = new EdgeRequest(req, res, { ...admission, isProbe: true }, this.#requests);
+    return examine(request, (url) => internalTarget(url, this.options.internal(req.socket)));
   }
 
   /** Sends a request of a policy to an internal endpoint, whose own policy runs as well. */

@@ -106,6 +106,21 @@ function statusPageActions({ id, traffic_policy }: Endpoint): Action[] {
   return [edited({ name: 'status-page', label: form.label, method: 'PATCH', path: `/endpoints/${id}`, form })];
 }
 
+/** What the gateway has found when it asked as clients do. */
+function probeText({ reached, stage, message }: NonNullable<Endpoint['probe']>): string {
+  const words = reached ? 'reached' : (STAGES[stage ?? ''] ?? stage ?? 'not reached');
+  return message === null ? words : `${words} (${message})`;
+}
+
+const STAGES: Readonly<Record<string, string>> = {
+  name: 'its name leads elsewhere',
+  connection: 'no connection',
+  certificate: 'its certificate',
+  policy: 'its policy refuses',
+  session: 'its agent',
+  upstream: 'its upstream',
+};
+
 /** Those of agents are changed where their policies are. */
 const whoMayComeIn = ({ access = [], url, type }: Endpoint): string =>
   accessText(access, url) + (type === 'ephemeral' ? ' – its device decides' : '');
@@ -124,6 +139,7 @@ export const endpointsSection = resource<Endpoint>(RESOURCES.endpoints, {
         <>
           <span class="url">{endpointUrl(endpoint)}</span>
           <UnicodeForm of={endpointUrl(endpoint)} />
+          {endpoint.probe?.reached === false && <span class="below">Not reached: {probeText(endpoint.probe)}</span>}
         </>
       ),
     },
@@ -205,6 +221,7 @@ export const endpointsSection = resource<Endpoint>(RESOURCES.endpoints, {
     ...optional('Device', endpoint.device && <ItemLink id={endpoint.device.id} />),
     { label: 'Protocol', value: endpoint.proto.toUpperCase() },
     { label: 'Reach', value: reachOf(endpoint) },
+    ...optional('As clients see it', endpoint.probe && probeText(endpoint.probe)),
     ...optional('Who may come in', endpoint.access && whoMayComeIn(endpoint)),
     ...optional('Which people', endpoint.people && <Admitted people={endpoint.people} />),
     ...optional('Forwards to', endpoint.upstream_url && <code>{endpoint.upstream_url}</code>),

@@ -30,6 +30,7 @@ export class Http1Response extends EventEmitter implements ClientResponse {
   headersSent = false;
   destroyed = false;
   chunkedEncoding = false;
+  isProbe = false;
   continued = false;
   readonly #socket: Socket;
   readonly #isHttp10: boolean;
@@ -68,7 +69,7 @@ export class Http1Response extends EventEmitter implements ClientResponse {
       text += headerLine(name, valueAt(headers, at));
     }
     this.headersSent = true;
-    this.options.counters.responded(status, this.#socket);
+    if (!this.isProbe) this.options.counters.responded(status, this.#socket);
     this.onStatus?.responded(status);
     this.#bodyless = this.#isHead || status === 204 || status === 304;
     this.chunkedEncoding = !this.#bodyless && !hasLength && !this.#isHttp10;

@@ -1,0 +1,235 @@
+import { Limiter } from '../../lib/limiter.ts';
+import { Repeats } from '../../lib/log/repeats.ts';
+import type { Unreached } from '../conditions/conditions.ts';
+import type { GatewayContext } from '../context/gateway-context.ts';
+import type { LiveEndpoint, LiveView } from '../endpoints/live-view.ts';
+import { PROBE_STAGES, type ProbeOutcome, type ProbeStage } from '../endpoints/probe-outcome.ts';
+import { timestamp } from '../store/store.ts';
+import type { PublicProbe } from './public-probe.ts';
+
+/** What a probe has found, and when. */
+export interface ProbeResult extends ProbeOutcome {
+  /** In milliseconds since 1970. */
+  readonly at: number;
+  /** Since when the stage is what it is. */
+  readonly since: number;
+}
+
+/** How often endpoints are looked at, and when they are asked: usually, while something is wrong, and at the soonest. */
+const LOOK_MS = 2_000;
+const EVERY_MS = 60_000;
+const BROKEN_MS = 10_000;
+const SOONEST_MS = 8_000;
+/** Between looks at name and certificate, and for each of many endpoints: a handshake takes a millisecond of a processor. */
+const HANDSHAKE_MS = 15_000;
+const HANDSHAKE_EACH_MS = 50;
+/** Of devices with this label, which pay for what they send. */
+const METERED = { label: 'link', value: 'metered' } as const;
+const METERED_MS = 86_400_000;
+const METERED_BROKEN_MS = 3_600_000;
+/** What another gateway has taken over is known no longer. */
+const STALE_MS = 150_000;
+const AT_ONCE = 16;
+/** Endpoints that are asked; more wait until others are gone. */
+const MAX_PROBED = 5_000;
+
+interface Asked {
+  readonly credentialId: string | null;
+  result: ProbeResult | null;
+  /** When it was asked last, by the clock; never: at once. */
+  askedAt: number;
+  /** When its name and its certificate were looked at last. */
+  shookAt: number;
+  isAsking: boolean;
+  /** What clients have met, when it was asked last: more of it is a reason to ask again. */
+  seen: number;
+  /** Its policy or its agent when it was asked last. */
+  version: string;
+}
+
+/**
+ * Asks chosen endpoints by their public addresses, as clients do, once a minute; sooner when something has changed, or clients get
+ * errors. Of several gateways, one asks that does not serve the endpoint itself.
+ */
+export class PublicProbes {
+  readonly #asked = new Map<string, Asked>();
+  readonly #limiter = new Limiter(AT_ONCE);
+  readonly #failures = new Repeats();
+  #cancel: (() => void) | null = null;
+  #isStopped = false;
+
+  constructor(
+    private readonly context: Pick<GatewayContext, 'store' | 'endpoints' | 'clock' | 'log'>,
+    private readonly own: {
+      /** Sites and hostnames; `*`: all endpoints. */
+      readonly chosen: readonly string[];
+      readonly probe: Pick<PublicProbe, 'ask' | 'shakeHands'>;
+      readonly live: Pick<LiveView, 'endpoints' | 'gateways' | 'holders'>;
+    },
+  ) {}
+
+  start(): void {
+    this.#look();
+  }
+
+  stop(): void {
+    this.#isStopped = true;
+    this.#cancel?.();
+  }
+
+  /** What is known of a URL; null: nobody here has asked. */
+  at(url: string): ProbeResult | null {
+    return this.#asked.get(url)?.result ?? null;
+  }
+
+  /** How many endpoints broke at which stage. */
+  counts(): ReadonlyMap<ProbeStage | 'none', number> {
+    const counts = new Map<ProbeStage | 'none', number>(
+      ['none', ...PROBE_STAGES].map((stage) => [stage as ProbeStage, 0]),
+    );
+    for (const { result } of this.#asked.values()) {
+      const stage = result === null ? null : (result.stage ?? 'none');
+      if (stage !== null) counts.set(stage, (counts.get(stage) ?? 0) + 1);
+    }
+    return counts;
+  }
+
+  /** Endpoints that are online, and that clients do not reach. */
+  unreached(): Unreached[] {
+    return [...this.#asked].flatMap(([url, { result, credentialId }]) => {
+      if (result === null || result.stage === null) return [];
+      const { stage, message, since } = result;
+      return [{ url, credentialId, stage, message, since: timestamp(since) }];
+    });
+  }
+
+  #look(): void {
+    if (this.#isStopped) return;
+    this.#cancel = this.context.clock.after(LOOK_MS, () => this.#look());
+    const { live } = this.own;
+    const online = new Map(
+      live
+        .endpoints()
+        .filter((each) => this.#isChosen(each))
+        .map((each) => [each.url, each]),
+    );
+    for (const url of this.#asked.keys()) if (!online.has(url)) this.#asked.delete(url);
+    const holders = live.holders?.() ?? new Map<string, ReadonlySet<string>>();
+    for (const endpoint of online.values()) {
+      if (!this.#asked.has(endpoint.url) && this.#asked.size >= MAX_PROBED) continue;
+      if (this.#isDue(endpoint, holders)) void this.#ask(endpoint);
+      else if (this.#isToShake(endpoint)) void this.#shakeHands(endpoint);
+      else this.#follow(endpoint);
+    }
+  }
+
+  #isChosen({ host, proto, internal }: LiveEndpoint): boolean {
+    if (internal || (proto !== 'https' && proto !== 'http')) return false;
+    return this.own.chosen.some((name) => name === '*' || host === name || host.endsWith(`.${name}`));
+  }
+
+  #isDue(
+    { url, credentialId, sessionId, updatedAt }: LiveEndpoint,
+    holders: ReadonlyMap<string, ReadonlySet<string>>,
+  ): boolean {
+    const now = this.context.clock.now();
+    const asked = this.#asked.get(url);
+    if (asked?.isAsking) return false;
+    const isNew = asked?.version !== `${sessionId} ${updatedAt}`;
+    const isMetered = this.#isMetered(credentialId);
+    const isBroken = asked?.result?.stage != null;
+    const every = isMetered ? (isBroken ? METERED_BROKEN_MS : METERED_MS) : isBroken ? BROKEN_MS : EVERY_MS;
+    const age = asked === undefined ? Number.POSITIVE_INFINITY : now - asked.askedAt;
+    // Who serves it sees what clients meet there.
+    if (asked !== undefined && !isMetered && age >= SOONEST_MS && (isNew || this.#seen(url) !== asked.seen))
+      return true;
+    // What is broken is asked until it is not: another gateway may not have noticed.
+    return age >= every && (isBroken || this.#isOurs(url, holders.get(url)));
+  }
+
+  /** What was asked here lately, between two times. */
+  #isToShake({ url }: LiveEndpoint): boolean {
+    const asked = this.#asked.get(url);
+    if (asked === undefined || asked.isAsking || asked.result === null || asked.result.stage !== null) return false;
+    const now = this.context.clock.now();
+    const every = Math.max(HANDSHAKE_MS, this.#asked.size * HANDSHAKE_EACH_MS);
+    return now - asked.shookAt >= every && now - asked.askedAt <= STALE_MS;
+  }
+
+  async #shakeHands({ url, access = [] }: LiveEndpoint): Promise<void> {
+    const asked = this.#asked.get(url);
+    if (asked === undefined) return;
+    asked.shookAt = this.context.clock.now();
+    await this.#settle(url, asked, () => this.own.probe.shakeHands({ url, access }));
+  }
+
+  /** Forgets what another gateway has taken over. Of what it asks and this one serves, it sees what clients meet. */
+  #follow({ url, credentialId, sessionId, updatedAt }: LiveEndpoint): void {
+    const asked = this.#asked.get(url);
+    const now = this.context.clock.now();
+    if (asked === undefined && this.context.endpoints.atUrl(url).length > 0) {
+      const fresh = { result: null, askedAt: now, shookAt: now, isAsking: false, seen: this.#seen(url) };
+      this.#asked.set(url, { credentialId, version: `${sessionId} ${updatedAt}`, ...fresh });
+    }
+    if (asked === undefined || asked.isAsking || this.#isMetered(credentialId)) return;
+    if (now - asked.askedAt > STALE_MS) this.#asked.delete(url);
+  }
+
+  #isMetered(credentialId: string | null): boolean {
+    if (credentialId === null) return false;
+    return this.context.store.devices.byCredential(credentialId)?.labels[METERED.label] === METERED.value;
+  }
+
+  /** Errors and refusals of clients. */
+  #seen(url: string): number {
+    return this.context.endpoints.atUrl(url).reduce((sum, { traffic }) => sum + traffic.troubles, 0);
+  }
+
+  /** Of the gateways that serve, one that does not have the endpoint, if there is one: each knows which. */
+  #isOurs(url: string, holders: ReadonlySet<string> = new Set()): boolean {
+    const serving = (this.own.live.gateways?.() ?? []).filter(({ state }) => state === 'serving');
+    if (serving.length < 2) return true;
+    const others = serving.filter(({ id }) => !holders.has(id));
+    const candidates = others.length > 0 ? others : serving;
+    candidates.sort((one, other) => (one.id < other.id ? -1 : 1));
+    return candidates[hashOf(url) % candidates.length]?.isThis === true;
+  }
+
+  async #ask({ url, access = [], sessionId, updatedAt, credentialId }: LiveEndpoint): Promise<void> {
+    const { clock } = this.context;
+    const before = this.#asked.get(url)?.result ?? null;
+    const asked: Asked = {
+      ...{ credentialId, result: before, askedAt: clock.now(), shookAt: clock.now(), isAsking: true },
+      ...{ seen: this.#seen(url), version: `${sessionId} ${updatedAt}` },
+    };
+    this.#asked.set(url, asked);
+    await this.#settle(url, asked, () => this.own.probe.ask({ url, access }));
+  }
+
+  async #settle(url: string, asked: Asked, ask: () => Promise<ProbeOutcome | null>): Promise<void> {
+    const { log } = this.context;
+    const before = asked.result;
+    asked.isAsking = true;
+    try {
+      const outcome = await this.#limiter.run(ask);
+      if (outcome === null) return;
+      const at = Date.now();
+      const isSame = before !== null && before.stage === outcome.stage;
+      asked.result = { ...outcome, at, since: isSame ? before.since : at };
+      if (outcome.stage === null || isSame) return;
+      const times = this.#failures.timesDue(url);
+      if (times !== null)
+        log.warn({ url, stage: outcome.stage, reason: outcome.message, times }, 'endpoint not reached from outside');
+    } catch (err) {
+      log.error({ err, url }, 'endpoint not probed');
+    } finally {
+      asked.isAsking = false;
+    }
+  }
+}
+
+function hashOf(text: string): number {
+  let hash = 0;
+  for (let at = 0; at < text.length; at++) hash = (Math.imul(hash, 31) + text.charCodeAt(at)) >>> 0;
+  return hash;
+}
