@@ -13,7 +13,8 @@ import { PostgresServer } from './postgres-server.ts';
 import { silentLog } from './silent-log.ts';
 import { temporaryFolder } from './temporary-folder.ts';
 
-const KEY = Buffer.alloc(32, 7).toString('base64');
+/** Of all gateways. */
+export const CLUSTER_KEY = Buffer.alloc(32, 7).toString('base64');
 
 /** A line of `gateway nodes --json`. */
 interface ListedNode {
@@ -134,11 +135,11 @@ export class ClusterProcesses {
 }
 
 function environment(database: PostgresServer): Record<string, string> {
-  return { GATEWAY_DATABASE_URL: database.url(), GATEWAY_ENCRYPTION_KEY: KEY };
+  return { GATEWAY_DATABASE_URL: database.url(), GATEWAY_ENCRYPTION_KEY: CLUSTER_KEY };
 }
 
 async function newAuthtoken(databaseUrl: string): Promise<string> {
-  const location = { dataDir: temporaryFolder(), encryptionKey: KEY, databaseUrl };
+  const location = { dataDir: temporaryFolder(), encryptionKey: CLUSTER_KEY, databaseUrl };
   const { store, close } = await openForChanges(location, { older: 'upgrade', log: silentLog });
   const { token } = await store.database.write(() => issueCredential(store, { acl: [] }));
   await close();

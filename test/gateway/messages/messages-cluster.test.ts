@@ -1,0 +1,140 @@
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { expect, it, onTestFinished } from 'vitest';
+import { openForChanges } from '../../../src/gateway/store/open-gateway-store.ts';
+import { issueCredential } from '../../../src/gateway/store/tokens.ts';
+import { FULL } from '../../faults/rounds.ts';
+import { AgentProcess } from '../../support/agent-process.ts';
+import { issueCertificate } from '../../support/certificates.ts';
+import { CLUSTER_KEY, ClusterProcesses } from '../../support/cluster-processes.ts';
+import { EventReceiver } from '../../support/event-receiver.ts';
+import { GatewayClient } from '../../support/gateway-client.ts';
+import { joinedDevice } from '../../support/joined-devices.ts';
+import { measured } from '../../support/measured.ts';
+import { NO_POSTGRES } from '../../support/postgres-server.ts';
+import { unless } from '../../support/requirements.ts';
+import { silentLog } from '../../support/silent-log.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
+import { until } from '../../support/until.ts';
+
+const RESTARTS = 50;
+/** Longer than a message takes that should not come: after a start, conditions have to be seen for two minutes. */
+const QUIET_MS = 5 * 60_000;
+const PATIENCE = { withinMs: 10 * 60_000, everyMs: 500 };
+
+// Half an hour of a real clock: `npm run faults -- test/gateway/messages/messages-cluster`.
+it.skipIf(!FULL)(
+  'of two gateways on PostgreSQL, one tells once that a device is offline, and once that it is back, over kill -9 of each',
+  { timeout: 45 * 60_000, ...unless(NO_POSTGRES) },
+  async () => {
+    const { certificatePem: cert, privateKeyPem: key } = await issueCertificate({
+      subject: 'CN=receiver',
+      names: ['127.0.0.1'],
+    });
+    const receiver = new EventReceiver({ cert, key });
+    await receiver.listen();
+    onTestFinished(() => receiver.refuse());
+    const trusted = join(temporaryFolder(), 'receiver.pem');
+    writeFileSync(trusted, cert);
+    const cluster = await ClusterProcesses.start(2, {
+      GATEWAY_POLICY_NETWORKS: '127.0.0.0/8',
+      NODE_EXTRA_CA_CERTS: trusted,
+    });
+    const authtoken = await addDevice(cluster.database.url());
+    const apiKey = (await cluster.command('api-key', 'create')).stdout.trim();
+    const clients = cluster.gateways.map(
+      ({ httpsPort, sessionCa }) =>
+        new GatewayClient({ apiUrl: `https://api.localhost:${httpsPort}`, httpsPort, sessionCa }, '127.0.0.1', apiKey),
+    );
+    const destination = await clients[0]?.call('POST', '/event_destinations', {
+      target: { webhook: { url: receiver.url } },
+    });
+    const rule = {
+      conditions: ['device_offline'],
+      after_minutes: 2,
+      destination_ids: [String(destination?.body.id)],
+    };
+    expect((await clients[0]?.call('POST', '/message_rules', rule))?.status).toBe(201);
+    /** What has arrived, each id once; what one id says is always the same. */
+    const told = (): string[] => {
+      const bodies = new Map<string, string>();
+      for (const { id, body } of receiver.acknowledged) {
+        expect(bodies.get(id) ?? body).toBe(body);
+        bodies.set(id, body);
+      }
+      return [...bodies.values()].map((body) => JSON.parse(body).object?.kind ?? JSON.parse(body).kind);
+    };
+    const note = (text: string) => process.stdout.write(`${new Date().toISOString()} ${text} ${told()}\n`);
+
+    let agent = startAgent(cluster, authtoken);
+    await agent.logged('session established').catch(() => {});
+    await delay(10_000);
+    for (let restarts = 0; restarts < RESTARTS; restarts++) {
+      await cluster.gateways[restarts % 2]?.restart();
+      await delay(Math.random() * 6_000);
+    }
+    note('restarted');
+    await delay(QUIET_MS);
+    expect(told(), 'nothing for restarts').toEqual([]);
+
+    await agent.end('SIGKILL');
+    note('agent ended');
+    // While the time of the rule runs, when the message has arrived, and afterwards.
+    await delay(100_000);
+    await killPrimary(cluster, note);
+    await until(() => told().length > 0, 'a message that it is offline', PATIENCE);
+    await killPrimary(cluster, note);
+    await delay(QUIET_MS);
+    expect(told(), 'one begins').toEqual(['begun']);
+
+    agent = startAgent(cluster, authtoken);
+    onTestFinished(() => agent.end('SIGKILL').then(() => {}));
+    note('agent started');
+    await delay(90_000);
+    await killPrimary(cluster, note);
+    await until(() => told().length > 1, 'a message that it is back', PATIENCE);
+    await killPrimary(cluster, note);
+    await delay(QUIET_MS);
+    expect(told(), 'one is over').toEqual(['begun', 'over']);
+    note('done');
+    measured({
+      fault: 'kill -9 of each of two gateways while messages are due',
+      tried: RESTARTS + 4,
+      note: `one message that it begins, one that it is over, ${receiver.ids.length - 2} of them once more with the same id`,
+    });
+  },
+);
+
+/** Adds a device that has joined. @returns its authtoken */
+async function addDevice(databaseUrl: string): Promise<string> {
+  const location = { dataDir: temporaryFolder(), encryptionKey: CLUSTER_KEY, databaseUrl };
+  const { store, close } = await openForChanges(location, { older: 'refuse', log: silentLog });
+  const { row, token } = await store.database.write(() => issueCredential(store, { acl: [] }));
+  const device = await joinedDevice(store, { name: 'cam-1', last_seen_at: null });
+  await store.database.write(() => store.devices.update({ ...device, credential_id: row.id }));
+  await close();
+  return token;
+}
+
+function startAgent(cluster: ClusterProcesses, authtoken: string): AgentProcess {
+  return AgentProcess.start(temporaryFolder(), {
+    NGROK_AUTHTOKEN: authtoken,
+    NGROK_SERVER_ADDR: cluster.address,
+    NGROK_CA_CERT: cluster.gateways[0]?.caFile ?? '',
+  });
+}
+
+/** Kills the gateway that tells, and starts it again when the other one has taken over. */
+async function killPrimary(cluster: ClusterProcesses, note: (text: string) => void): Promise<void> {
+  const last = cluster.gateways.map(({ process }) =>
+    process.lines.findLast(({ msg }) => msg === 'primary node changed'),
+  );
+  const place = last.findIndex((line) => line?.primary === true);
+  const [killed, left] = [cluster.gateways[place], cluster.gateways[1 - place]];
+  const from = left?.process.lines.length ?? 0;
+  await killed?.kill();
+  note(`killed ${place}`);
+  await left?.process.logged('primary node changed', from);
+  await killed?.restart();
+}
