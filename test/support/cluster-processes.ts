@@ -6,15 +6,13 @@ import { persistTunnels } from '../faults/persisted-tunnels.ts';
 import { PublicClient } from '../faults/public-client.ts';
 import { AgentProcess, CLI, outcomeOf } from './agent-process.ts';
 import { startBalancer } from './balancer.ts';
+import { CLUSTER_KEY } from './cluster-node.ts';
 import { freePorts } from './free-ports.ts';
 import { GatewayProcess } from './gateway-process.ts';
 import { startHttpService } from './http-service.ts';
 import { PostgresServer } from './postgres-server.ts';
 import { silentLog } from './silent-log.ts';
 import { temporaryFolder } from './temporary-folder.ts';
-
-/** Of all gateways. */
-export const CLUSTER_KEY = Buffer.alloc(32, 7).toString('base64');
 
 /** A line of `gateway nodes --json`. */
 interface ListedNode {
