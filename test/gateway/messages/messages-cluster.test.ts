@@ -27,7 +27,9 @@ const LONG_MS = 40 * 60_000;
 const PATIENCE = { withinMs: 10 * 60_000, everyMs: 500 };
 
 // A quarter of an hour of a real clock each: `npm run faults -- test/gateway/messages/messages-cluster`.
-describe.skipIf(!FULL)('of two gateways on PostgreSQL', unless(NO_POSTGRES), () => {
+const MISSING = FULL ? NO_POSTGRES : 'it takes a quarter of an hour: npm run faults';
+
+describe('of two gateways on PostgreSQL', unless(MISSING), () => {
   it(`none tells of a device that is online, whose gateways are killed ${RESTARTS} times`, {
     timeout: LONG_MS,
   }, async () => {
