@@ -54,6 +54,7 @@ const MACHINE = [
   'test/gateway/cluster/histories/*.test.ts',
   'test/gateway/store/shared/slow-link.test.ts',
   'test/gateway/events/event-kills.test.ts',
+  'test/gateway/messages/messages-cluster.test.ts',
 ];
 /** In Debian systems of their own, for minutes: `npm run packages -- check`. */
 const PACKAGES = ['test/packaging/debian/*.test.ts'];

@@ -6,14 +6,13 @@ import { persistTunnels } from '../faults/persisted-tunnels.ts';
 import { PublicClient } from '../faults/public-client.ts';
 import { AgentProcess, CLI, outcomeOf } from './agent-process.ts';
 import { startBalancer } from './balancer.ts';
+import { CLUSTER_KEY } from './cluster-node.ts';
 import { freePorts } from './free-ports.ts';
 import { GatewayProcess } from './gateway-process.ts';
 import { startHttpService } from './http-service.ts';
 import { PostgresServer } from './postgres-server.ts';
 import { silentLog } from './silent-log.ts';
 import { temporaryFolder } from './temporary-folder.ts';
-
-const KEY = Buffer.alloc(32, 7).toString('base64');
 
 /** A line of `gateway nodes --json`. */
 interface ListedNode {
@@ -134,11 +133,11 @@ export class ClusterProcesses {
 }
 
 function environment(database: PostgresServer): Record<string, string> {
-  return { GATEWAY_DATABASE_URL: database.url(), GATEWAY_ENCRYPTION_KEY: KEY };
+  return { GATEWAY_DATABASE_URL: database.url(), GATEWAY_ENCRYPTION_KEY: CLUSTER_KEY };
 }
 
 async function newAuthtoken(databaseUrl: string): Promise<string> {
-  const location = { dataDir: temporaryFolder(), encryptionKey: KEY, databaseUrl };
+  const location = { dataDir: temporaryFolder(), encryptionKey: CLUSTER_KEY, databaseUrl };
   const { store, close } = await openForChanges(location, { older: 'upgrade', log: silentLog });
   const { token } = await store.database.write(() => issueCredential(store, { acl: [] }));
   await close();

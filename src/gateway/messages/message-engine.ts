@@ -8,6 +8,7 @@ import type { ConditionSubject, LiveView, ReportedCondition } from '../endpoints
 import { NOBODY_ELSE } from '../endpoints/live-view.ts';
 import type { Message } from '../events/message.ts';
 import type { ConditionRow, WithheldFor } from '../store/condition-history.ts';
+import { noteSeenConditions, seenConditions } from '../store/seen-conditions.ts';
 import { DatabaseAway } from '../store/sql/database-problems.ts';
 import { type Row, timestamp } from '../store/store.ts';
 import { type Drafted, type Due, draftsOf, MESSAGES_AN_HOUR, type Situation } from './message-drafts.ts';
@@ -21,6 +22,8 @@ const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
 /** More between two looks is time in which nobody looked. */
 const MAX_STEP_MS = 30_000;
+/** How often it is written down how long conditions were seen that somebody may have to be told of. */
+const KEEP_MS = MINUTE_MS;
 /** After a start, agents connect again, and nothing has been counted yet. */
 const GRACE_MS = MINUTE_MS;
 /** What lasts shorter is not even written down. */
@@ -71,12 +74,15 @@ type Withholding = { readonly row: ConditionRow; readonly rule: MessageRule; rea
 /**
  * Tells people what is wrong, and when it is over, as the rules say. Of several gateways, the primary node does. What was told is
  * written with the message, in one transaction: after a kill, nothing is told twice, and nothing is left out. How long
- * something was seen is in memory alone: a gateway that starts begins to count again.
+ * something was seen is written down once a minute, until somebody is told: the next gateway counts on.
  */
 export class MessageEngine {
   readonly #watched = new Map<string, Watched>();
   /** When a notification was due first, in milliseconds of the clock. */
   readonly #dueSince = new Map<string, number>();
+  /** How long what waits was seen, as written down; null: it was not read yet. */
+  #kept: ReadonlyMap<string, number> | null = null;
+  #keptAt = Number.NEGATIVE_INFINITY;
   readonly #failures = new Repeats();
   readonly #links: MessageLinks;
   #lastLook: number | null = null;
@@ -109,7 +115,7 @@ export class MessageEngine {
     this.context.store.conditionHistory.forgetUnsettled();
     this.#watched.clear();
     this.#dueSince.clear();
-    [this.#lastLook, this.#upMs] = [null, 0];
+    [this.#lastLook, this.#upMs, this.#kept] = [null, 0, null];
   }
 
   async #look(): Promise<void> {
@@ -121,6 +127,7 @@ export class MessageEngine {
     // Nobody wants to know: then nobody has to look.
     if (rules.length === 0 && open.size === 0) return this.#forget();
     const { seen, isUnknown } = await this.#present();
+    this.#kept ??= seenConditions(store.database);
     const now = clock.now();
     const step = this.#lastLook === null ? 0 : Math.min(now - this.#lastLook, MAX_STEP_MS);
     [this.#lastLook, this.#upMs] = [now, this.#upMs + step];
@@ -163,7 +170,8 @@ export class MessageEngine {
     const now = this.context.store.now();
     const unwatched: Watched = { seenMs: 0, awayMs: 0, since: now, awaySince: null };
     for (const key of seen.keys()) {
-      const { seenMs, since } = this.#watched.get(key) ?? unwatched;
+      const before = this.#kept?.get(open.get(key)?.id ?? '') ?? 0;
+      const { seenMs, since } = this.#watched.get(key) ?? { ...unwatched, seenMs: before };
       this.#watched.set(key, { seenMs: seenMs + step, awayMs: 0, since, awaySince: null });
     }
     for (const key of this.#watched.keys()) if (!seen.has(key) && !open.has(key)) this.#watched.delete(key);
@@ -221,12 +229,16 @@ export class MessageEngine {
   async #tell(rules: readonly MessageRule[]): Promise<void> {
     const { store } = this.context;
     const rows = store.conditionHistory.unsettled();
-    if (rows.length === 0) return this.#dueSince.clear();
+    if (rows.length === 0) {
+      this.#dueSince.clear();
+      return this.#keep([]);
+    }
     const fleet = fleetSizes(store);
     const now = Date.parse(store.now());
     const silenced = store.conditionHistory.silenced(timestamp(now));
     const destinations = [...new Set(rules.flatMap(({ destination_ids }) => destination_ids))];
     const waiting = new Set<string>();
+    const untold = new Set<ConditionRow>();
     const stillDue = new Set<string>();
     for (const destination of destinations) {
       const its = rules.filter(({ destination_ids }) => destination_ids.includes(destination));
@@ -235,6 +247,8 @@ export class MessageEngine {
       for (const row of rows) {
         const found = this.#dueOf(row, destination, its, silenced.has(keyOf(row)));
         if (found === null) continue;
+        const isTold = row.told.some(({ destination_id }) => destination_id === destination);
+        if (row.ended_at === null && !isTold && !silenced.has(keyOf(row))) untold.add(row);
         if (found !== 'later') {
           if ('reason' in found) withheld.push(found);
           else due.push(found);
@@ -246,7 +260,21 @@ export class MessageEngine {
       await this.#send(situation, withheld);
     }
     for (const key of this.#dueSince.keys()) if (!stillDue.has(key)) this.#dueSince.delete(key);
+    await this.#keep([...untold]);
     await this.#settle(rows.filter(({ id, ended_at }) => ended_at !== null && !waiting.has(id)));
+  }
+
+  /** Writes down how long conditions were seen: a gateway that starts counts on from there. */
+  async #keep(untold: readonly ConditionRow[]): Promise<void> {
+    const { database } = this.context.store;
+    const now = this.context.clock.now();
+    if (untold.length === 0 ? this.#kept?.size === 0 : now - this.#keptAt < KEEP_MS) return;
+    const seen = new Map(untold.map((row) => [row.id, this.#watched.get(keyOf(row))?.seenMs ?? 0]));
+    await database.write(() => {
+      this.#requireSender();
+      noteSeenConditions(database, seen);
+    }, null);
+    [this.#kept, this.#keptAt] = [seen, now];
   }
 
   /** What is due for a destination about a condition now; null: nothing any more; `later`: nothing yet. */

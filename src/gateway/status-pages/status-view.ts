@@ -5,8 +5,6 @@ import { escapeHtml, htmlPage } from '../../lib/http/notice-page.ts';
 import type { StatusFile, StatusPageContent } from '../../traffic-policy/ports.ts';
 import { type EndpointState, SHOWN_DAYS, type StatusDay } from './endpoint-states.ts';
 
-/** Seconds for which browsers and caches keep it. */
-const MAX_AGE_S = 30;
 const MAX_LISTED = 30;
 
 const STYLE = `:root{color-scheme:light dark;background:Canvas;color:CanvasText;--up:#17774f;--failing:#8a5a00;--down:#b3261e;--unknown:#5f6770;--line:#d0d5da}
@@ -33,7 +31,7 @@ th,td{text-align:left;padding:.25em .75em .25em 0;border-top:1px solid var(--lin
 .legend svg{width:8px;height:16px;vertical-align:-2px;margin-right:.4em}`;
 
 const HEADERS = [
-  ...['content-type', 'text/html; charset=utf-8', 'cache-control', `public, max-age=${MAX_AGE_S}`],
+  ...['content-type', 'text/html; charset=utf-8'],
   ...['vary', 'accept-encoding', 'x-content-type-options', 'nosniff', 'referrer-policy', 'no-referrer'],
   ...[
     'content-security-policy',

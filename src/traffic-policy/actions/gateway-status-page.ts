@@ -24,6 +24,8 @@ const Config = z.strictObject({
 
 /** Not a coding that the client refuses. */
 const GZIP = /\bgzip\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))/i;
+/** Browsers and caches keep it for so many seconds: those of everybody, unless rules before it let in only some. */
+const MAX_AGE_S = 30;
 const NO_BODY = Buffer.alloc(0);
 const NOT_ALLOWED: PolicyAnswer = {
   kind: 'answer',
@@ -56,7 +58,17 @@ export function gatewayStatusPage(config: unknown, context: ActionContext): Prep
 function answer(request: PolicyRequest, { headers, plain, zipped }: StatusFile): PolicyAnswer {
   const { tag, body } = GZIP.test(headerOf(request, 'accept-encoding')) ? zipped : plain;
   const isKnown = headerOf(request, 'if-none-match').includes(tag);
-  const all = [...headers, 'etag', tag, ...(body === zipped.body ? ['content-encoding', 'gzip'] : [])];
+  const isForAll =
+    request.ownCookies.size === 0 && request.responseCookies === undefined && headerOf(request, 'authorization') === '';
+  const caching = `${isForAll ? 'public' : 'private'}, max-age=${MAX_AGE_S}`;
+  const all = [
+    ...headers,
+    'cache-control',
+    caching,
+    'etag',
+    tag,
+    ...(body === zipped.body ? ['content-encoding', 'gzip'] : []),
+  ];
   return { kind: 'answer', status: isKnown ? 304 : 200, headers: all, body: isKnown ? NO_BODY : body, refused: false };
 }
 

@@ -194,6 +194,34 @@ describe('a device that goes offline', () => {
     expect(told()).toEqual([]);
   });
 
+  it('is told after its time although the gateway restarts meanwhile, of which each takes a minute or two', async () => {
+    await addRule({ after_minutes: 30 });
+    await gone([{ name: 'cam-1' }]);
+    let minutes = 0;
+    for (; told().length === 0 && minutes < 90; minutes += 8) {
+      engine = started();
+      await pass(8);
+    }
+    expect(told()).toEqual([['begun', 'cam-1 at quarry.example.com is offline since 03:00 UTC']]);
+    expect(minutes).toBeGreaterThanOrEqual(32);
+    expect(minutes).toBeLessThanOrEqual(48);
+    await pass(2);
+    expect(store.database.fact('conditions_seen')).toBeNull();
+  });
+
+  it('is not told earlier because it was offline before, and came back', async () => {
+    await addRule({ after_minutes: 10 });
+    const devices = await gone([{}]);
+    await pass(9);
+    back(devices);
+    engine = started();
+    await pass(6);
+    online.clear();
+    engine = started();
+    await pass(9);
+    expect(told()).toEqual([]);
+  });
+
   it('is one message for 500 devices behind one link, although they are missed one after another', async () => {
     await addRule();
     const names = Array.from({ length: 500 }, (_, at) => ({ name: `cam-${at}`, site: `site-${at % 3}.example.com` }));

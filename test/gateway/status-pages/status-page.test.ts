@@ -235,6 +235,8 @@ it('a cloud endpoint answers with it: compressed, cached, and with its tag', asy
   const known = await ask({ 'if-none-match': String(etag) });
   expect([known.status, known.body.length, known.headers.etag]).toEqual([304, 0, etag]);
   expect((await ask({}, 'POST')).status).toBe(405);
+  // Other rules may have let in only those who know a password.
+  expect((await ask({ authorization: 'Basic YTpi' })).headers['cache-control']).toBe('private, max-age=30');
   const wrong = await create('https://b.localhost', {
     type: 'gateway-status-page',
     config: { ...config, endpoints: [{ url: 'cam', title: 'x' }] },
