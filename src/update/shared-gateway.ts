@@ -1,5 +1,6 @@
 import type { Turns, UpdateTurns } from '../gateway/offline/update-turns.ts';
 import { messageOf, OperatorError } from '../lib/errors.ts';
+import { ownCommand } from '../lib/process/own-command.ts';
 import { type Clock, systemClock } from '../lib/time/clock.ts';
 import type { Host } from '../service/host.ts';
 import type { ProgramPaths } from '../service/unit.ts';
@@ -100,10 +101,8 @@ export function obstacleOf({ turn, givenUp, nodes, now }: Turns, own: NodePlace,
   const strange = others.find(({ build }) => !areNeighbours(build, step.to));
   if (strange !== undefined) {
     const reason = `the gateway ${strange.address} runs version ${strange.build}, and only neighbouring minor versions can share a database`;
-    return {
-      kind: 'refused',
-      reason: `${reason}: choose a version between them with --to, or stop all gateways and update them by hand`,
-    };
+    const advice = 'choose a version between them with --to, or stop all gateways and update them by hand';
+    return { kind: 'refused', reason: `${reason}: ${isSilent(strange) ? whenLost(strange.id) : advice}` };
   }
   if (givenUp?.version === step.to && !step.isNamed) {
     const reason = `the gateway ${givenUp.address} has given up version ${step.to}: ${givenUp.reason}`;
@@ -113,22 +112,25 @@ export function obstacleOf({ turn, givenUp, nodes, now }: Turns, own: NodePlace,
   const drained = others.find(({ draining }) => draining);
   if (drained !== undefined)
     return { kind: 'wait', reason: `the gateway ${drained.address} is drained, for an upgrade by hand` };
-  const silent = others.find(({ silentSeconds }) => silentSeconds > SILENT_S);
+  const silent = others.find(isSilent);
   if (!step.isAutomatic || silent === undefined) return null;
   return { kind: 'wait', reason: `the gateway ${silent.address} is silent, so the others are needed` };
 }
 
 const SILENT_S = 10;
+const isSilent = ({ silentSeconds }: Turns['nodes'][number]) => silentSeconds > SILENT_S;
+
+const whenLost = (id: string) => `if its machine is lost, run: ${ownCommand(`gateway nodes remove ${id}`)}`;
+
+/** A trial takes longer only when its gateway goes back. */
+const USUAL_MIN = 5;
 
 function whoseTurn(turn: NonNullable<Turns['turn']>, nodes: Turns['nodes'], now: number): string {
   const { node: id, address, version, at } = turn;
   const minutes = Math.floor((now - Date.parse(at)) / 60_000);
-  const isThere = nodes.some((node) => node.id === id && node.silentSeconds <= SILENT_S);
-  const lost =
-    isThere || minutes < 5
-      ? ''
-      : `, and is not back: if its machine is lost, run: device-agent gateway nodes remove ${id}`;
-  return `the gateway ${address} has its turn for version ${version}, since ${minutes} min${lost}`;
+  const isThere = nodes.some((node) => node.id === id && !isSilent(node));
+  const advice = isThere || minutes < USUAL_MIN ? '' : `, and is not back: ${whenLost(id)}`;
+  return `the gateway ${address} has its turn for version ${version}, since ${minutes} min${advice}`;
 }
 
 /** Whether two versions may share a database, as docs/promises.md says. */
@@ -181,7 +183,7 @@ export class ClusterTurn {
       if (obstacle.kind === 'refused') throw new OperatorError(`update refused: ${obstacle.reason}`);
       if (this.clock.now() > end) throw new OperatorError(`update postponed: ${obstacle.reason}`);
       // The minutes count up.
-      const said = obstacle.reason.replace(/, since .*/, '');
+      const said = obstacle.reason.replace(/since \d+ min/, '');
       if (said !== told) tell(`waiting for its turn: ${obstacle.reason}`);
       told = said;
     }

@@ -79,7 +79,7 @@ export class UpdateTurns {
    * @param decide may be called again; null: nothing changes
    */
   async change<T>(decide: (turns: Turns) => { changes: Changes | null; result: T }): Promise<T> {
-    for (;;) {
+    for (let tries = 0; tries < MAX_TRIES; tries++) {
       const seen = await this.postgres.head();
       if (seen === null) throw new Error('the shared database is empty');
       const { changes, result } = decide(await this.read());
@@ -94,6 +94,7 @@ export class UpdateTurns {
       const { head } = await this.postgres.commitApart(seen, batch, { rows, reads }, NO_PAGE);
       if (head?.batch === batch) return result;
     }
+    throw new Error('the turns of updates in the shared database cannot be changed');
   }
 
   /** Ends the turn of a gateway that is lost: what it tried may be the reason. @returns that turn; null: it had none */
@@ -117,6 +118,8 @@ export class UpdateTurns {
     await this.postgres.drain(id);
     for (let left = withinMs; left > 0; left -= LOOK_MS) {
       if (((await this.postgres.online()).get(id)?.sessions ?? 0) === 0) return true;
+      // The rows of one that has just crashed stay.
+      if (!(await this.postgres.nodes()).some((node) => node.id === id && isHeard(node))) return true;
       await sleep(LOOK_MS);
     }
     return false;
@@ -146,6 +149,8 @@ export class UpdateTurns {
 }
 
 const LOOK_MS = 500;
+/** So often, others have changed the same facts, or the database was moved away. */
+const MAX_TRIES = 20;
 
 const isHeard = ({ silentSeconds }: Node) => silentSeconds * 1000 < PERIODS.silentMs;
 
