@@ -170,6 +170,7 @@ const SAMPLES: Readonly<Record<GatewayAction, unknown>> = {
   'forward-internal': { url: 'https://a.internal' },
   'gateway-share-links': {},
   'gateway-sign-in': { people: ['jo@example.com'], groups: ['family'] },
+  'gateway-limit-bandwidth': { bandwidth: '512kbit/2Mbit' },
   'gateway-upstream': { max_connections: 1, response_timeout: '10m', host_header: 'rewrite', rewrite_redirects: false },
   'http-request': { url: 'https://a.internal/' },
   'jwt-validation': {
