@@ -1,4 +1,5 @@
 import type { CelInput, CelMap } from '@bufbuild/cel';
+import type { SharedRate } from '../lib/bandwidth.ts';
 import type { NoticeLink } from '../lib/http/notice-page.ts';
 import type { MemoryBudget, Reservation } from '../lib/memory-budget.ts';
 import type { UpstreamConfig } from './action-config.ts';
@@ -105,6 +106,8 @@ export interface PolicyRequest {
   readonly record?: RuleRecord | undefined;
   /** Set by gateway-upstream: how the edge treats the upstream. */
   upstream?: UpstreamConfig;
+  /** Set by gateway-limit-bandwidth: what the clients of this one's address share. */
+  bandwidth?: ClientBandwidth;
   /** The type of the action whose outcome came last. */
   endedBy?: string;
   /** Set by actions: cookies of sign-ins and share links that the response sets, flat name, value list. No policy sees them. */
@@ -115,6 +118,14 @@ export interface PolicyRequest {
   watchers?: ((status: number | null) => void)[];
   /** Only the engine uses it. */
   scope?: PolicyScope;
+}
+
+/** Rates that requests share; null: any number of bytes. */
+export interface ClientBandwidth {
+  /** To clients. */
+  readonly up: SharedRate | null;
+  /** From clients. */
+  readonly down: SharedRate | null;
 }
 
 /** What somebody reads who may not come in, and where they can sign in as somebody else. */

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { connect as connectTls, createServer as createTlsServer } from 'node:tls';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { freePorts } from '../support/free-ports.ts';
 import { listening, serving } from '../support/loopback.ts';
 import { selfSigned } from '../support/self-signed.ts';
@@ -86,4 +86,62 @@ it('a tcp tunnel cannot forward to the port of a tunnel', async () => {
   const { domain } = await open();
   const looping = await device.post({ protocol: 'tcp', forwards_to: domain });
   expect([looping.status, await looping.text()]).toEqual([400, expect.stringContaining('port of a tcp tunnel')]);
+});
+
+/** Sends so many bytes to each client, or tells it how long so many took from it, in milliseconds. */
+async function measuringUpstream(bytes: number): Promise<number> {
+  const server = createServer((socket) => {
+    socket.on('error', () => {});
+    let [received, began] = [0, 0];
+    socket.on('data', (chunk: Buffer) => {
+      if (received === 0 && chunk[0] === 'd'.charCodeAt(0)) return void socket.end(Buffer.alloc(bytes));
+      if (received === 0) began = performance.now();
+      received += chunk.length;
+      if (received >= bytes) socket.end(String(performance.now() - began));
+    });
+  });
+  await listening(server);
+  onTestFinished(() => void server.close());
+  return (server.address() as AddressInfo).port;
+}
+
+/** Milliseconds until a client has got everything, from its first byte. */
+async function download(url: string): Promise<{ ms: number; bytes: number }> {
+  const socket = connect(Number(new URL(url).port), '127.0.0.1');
+  socket.write('d');
+  let [bytes, began] = [0, 0];
+  for await (const chunk of socket as AsyncIterable<Buffer>) {
+    if (bytes === 0) began = performance.now();
+    bytes += chunk.length;
+  }
+  return { bytes, ms: performance.now() - began };
+}
+
+it('a tunnel with a bandwidth lets no more pass, in each direction, and shares it between clients', async () => {
+  const bytes = 600_000;
+  const forwards_to = await measuringUpstream(bytes);
+  // 0.8 and 0.4 MB/s.
+  const { url } = await open({ forwards_to, bandwidth: '6400kbit/3200kbit' });
+  const all = await Promise.all([download(url), download(url)]);
+  for (const { bytes: got, ms } of all) {
+    expect(got).toBe(bytes);
+    // Both are done at about the same time, after all bytes of both.
+    expect(ms).toBeGreaterThan(((2 * bytes) / 800) * 0.9);
+    expect(ms).toBeLessThan(((2 * bytes) / 800) * 3);
+  }
+  const sender = connect(Number(new URL(url).port), '127.0.0.1');
+  sender.write(Buffer.alloc(bytes, 'u'));
+  const took = Number(await text(sender));
+  expect(took).toBeGreaterThan((bytes / 400) * 0.9);
+  expect(took).toBeLessThan((bytes / 400) * 3);
+  const name = (await device.tunnels()).find((tunnel) => tunnel.url === url)?.url_part ?? '';
+  const change = (bandwidth: string | null) =>
+    fetch(`${device.api}/tunnels/${encodeURIComponent(name)}`, {
+      method: 'PATCH',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ bandwidth }),
+    });
+  expect((await change('fast')).status).toBe(400);
+  expect(await (await change(null)).json()).not.toHaveProperty('bandwidth');
+  expect((await download(url)).ms).toBeLessThan(((2 * bytes) / 800) * 0.5);
 });

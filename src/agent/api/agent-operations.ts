@@ -53,6 +53,7 @@ const TunnelMembers = z.object({
   response_timeout: asSent('response_timeout', z.string()),
   host_header: asSent('host_header', z.string()),
   rewrite_redirects: asSent('rewrite_redirects', z.boolean()),
+  bandwidth: asSent('bandwidth', z.string()),
   upstream_tls_verify: asSent('upstream_tls_verify', z.boolean()),
   upstream_tls_ca_file: asSent('upstream_tls_ca_file', z.string()),
   upstream_tls_server_name: asSent('upstream_tls_server_name', z.string()),

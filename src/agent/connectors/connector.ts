@@ -2,6 +2,8 @@ import type { EventEmitter } from 'node:events';
 import type { Socket } from 'node:net';
 import { isAbsolute } from 'node:path';
 import { z } from 'zod';
+import { BANDWIDTH_FORM, parseBandwidth } from '../../lib/bandwidth.ts';
+import { messageOf } from '../../lib/errors.ts';
 import { UpstreamConfig } from '../../traffic-policy/action-config.ts';
 import type { TrafficPolicyDocument } from '../../traffic-policy/document.ts';
 
@@ -90,8 +92,36 @@ export const UpstreamTls = z.object({
 export type UpstreamTls = z.output<typeof UpstreamTls>;
 export const UPSTREAM_TLS = Object.keys(UpstreamTls.shape) as readonly (keyof UpstreamTls)[];
 
+/** What the agent lets pass through a tunnel of any protocol; the gateway does not learn it. It can be changed later. */
+const TunnelLimits = z.object({
+  bandwidth: z
+    .string({ error: BANDWIDTH_FORM })
+    .superRefine((text, context) => {
+      try {
+        parseBandwidth(text);
+      } catch (error) {
+        context.addIssue({ code: 'custom', message: messageOf(error) });
+      }
+    })
+    .nullish()
+    .transform(set)
+    .optional()
+    .describe(
+      'How much may pass through the tunnel: 2Mbit in each direction, or up/down, to clients and from them, such as 512kbit/2Mbit or 512kbit/unlimited. Its connections share it. By default, any number.',
+    ),
+});
+
 /** The options of a tunnel that can be changed later. */
-export const ChangeableOptions = z.object({ ...UpstreamOptions.shape, ...UpstreamTls.shape });
+export const ChangeableOptions = z.object({
+  ...UpstreamOptions.shape,
+  ...UpstreamTls.shape,
+  ...TunnelLimits.shape,
+});
+/** Those that only tunnels for http have. */
+export const HTTP_OPTIONS = Object.keys({ ...UpstreamOptions.shape, ...UpstreamTls.shape }) as readonly (
+  | keyof UpstreamOptions
+  | keyof UpstreamTls
+)[];
 export type ChangeableOptions = z.output<typeof ChangeableOptions>;
 export const CHANGEABLE_OPTIONS = Object.keys(ChangeableOptions.shape) as readonly (keyof ChangeableOptions)[];
 

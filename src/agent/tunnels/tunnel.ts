@@ -8,6 +8,7 @@ import {
   CHANGEABLE_OPTIONS,
   ChangeableOptions,
   EndpointOptions,
+  HTTP_OPTIONS,
   TUNNEL_PROTOCOLS,
   type TunnelProtocol,
   UPSTREAM_TLS,
@@ -89,7 +90,7 @@ const CONFLICTS: readonly Conflict[] = [
     problem: 'only http tunnels support it: leave it out',
     isIn: ({ protocol, app_protocol }) => protocol !== 'http' && app_protocol !== undefined,
   },
-  ...CHANGEABLE_OPTIONS.map(
+  ...HTTP_OPTIONS.map(
     (member): Conflict => ({
       member,
       problem: 'only http tunnels support it: leave it out',

@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import net, { type Socket } from 'node:net';
+import { parseBandwidth } from '../../lib/bandwidth.ts';
 import { openPrivateFolder } from '../../lib/files/runtime-folder.ts';
 import { displayUpstream, isNamed, type TcpUpstream, type Upstream } from '../../lib/network/upstream-address.ts';
 import { withDeadline } from '../../lib/time/deadline.ts';
@@ -11,6 +12,7 @@ import {
   type TunnelProtocol,
   type UpstreamTls,
 } from '../connectors/connector.ts';
+import { CappedConnection, type TunnelCap, tunnelCap } from './capped-connection.ts';
 import { type ConnectionOptions, connectUpstream } from './connect-upstream.ts';
 import { TrafficCounters } from './traffic-counters.ts';
 import { type UpstreamHealth, UpstreamHealths } from './upstream-health.ts';
@@ -44,6 +46,8 @@ interface TunnelUpstream {
   healths: UpstreamHealths;
   connections: Connections;
   halfClosed: HalfClosedConnections;
+  /** Null: any number of bytes may pass. */
+  cap: TunnelCap | null;
 }
 
 export class UpstreamDialer {
@@ -69,7 +73,8 @@ export class UpstreamDialer {
     const http2 = spoken.app_protocol === 'http2';
     const tls = tlsOf(upstream, spoken);
     const shared = { healths: this.healths, connections: this.#connections, halfClosed: this.#halfClosed };
-    return new PreparedUpstream({ upstream, protocol, isHttp, http2, tls, traffic, ...shared }, this.options);
+    const cap = spoken.bandwidth === undefined ? null : tunnelCap(parseBandwidth(spoken.bandwidth));
+    return new PreparedUpstream({ upstream, protocol, isHttp, http2, tls, traffic, cap, ...shared }, this.options);
   }
 }
 
@@ -79,7 +84,8 @@ const LOOPBACK_MS = 500;
 /**
  * The upstream of one tunnel. The SDK forwards to IP addresses and `localhost` directly, at full speed. Names and unix
  * sockets go through a relay that checks every connection, as do https upstreams, those that keep
- * connections open after clients have left, and all upstreams whose traffic is captured when they are bound.
+ * connections open after clients have left, those of tunnels with a cap, and all upstreams whose traffic is captured when they
+ * are bound.
  *
  * The SDK resolves `localhost` as the system does. Where that leaves out ::1 or 127.0.0.1, the SDK gets the address that
  * answers, and the relay is used for others, and once the upstream has moved.
@@ -104,13 +110,13 @@ export class PreparedUpstream implements EndpointUpstream {
       connections.count -= 1;
     };
     try {
-      const { upstream, http2, tls } = this.tunnel;
+      const { upstream, http2, tls, cap } = this.tunnel;
       const socket = await connectUpstream(upstream, { ...this.options, http2, tls });
       if (socket.closed) free();
       else socket.once('close', free);
       this.#countOpen(socket);
       this.#health.answered();
-      return socket;
+      return cap === null ? socket : new CappedConnection(socket, cap);
     } catch (error) {
       free();
       this.options.log.debug(
@@ -168,8 +174,9 @@ export class PreparedUpstream implements EndpointUpstream {
 
   /** Where the SDK connects to without the agent; null: nowhere. */
   async #direct(): Promise<TcpUpstream | null> {
-    const { upstream, traffic } = this.tunnel;
-    if (upstream.kind !== 'tcp' || isNamed(upstream) || traffic.isCaptured || this.#health.needsRelay) return null;
+    const { upstream, traffic, cap } = this.tunnel;
+    if (upstream.kind !== 'tcp' || isNamed(upstream)) return null;
+    if (traffic.isCaptured || cap !== null || this.#health.needsRelay) return null;
     // The SDK (1.7.0) knows neither the options of a tunnel's TLS nor RSA key exchange, and gives no reason when TLS fails.
     if (upstream.scheme === 'https') return null;
     if (upstream.host !== 'localhost') return upstream;

@@ -32,6 +32,12 @@ const UPSTREAM_OPTIONS = [
   ],
 ] as const;
 
+/** Of tunnels of all protocols. */
+const BANDWIDTH = [
+  '--bandwidth <rate>',
+  'How much may pass: 2Mbit in each direction, or to clients and from them, such as 512kbit/2Mbit (default: any number)',
+] as const;
+
 export function addShortCommands(program: Command): void {
   for (const [protocol, upstream, ...lines] of [
     ['http', UPSTREAM, 'http 3000', 'http 3000 --domain demo', 'http https://192.168.1.20 --upstream-tls-verify false'],
@@ -77,6 +83,7 @@ export function addTunnelsCommand(program: Command): void {
     .description('Change what a tunnel forwards to, its policy or its options, which default resets; its URL stays')
     .argument('<tunnel>', TUNNEL)
     .option('-f, --forwards-to <upstream>', UPSTREAM)
+    .option(...BANDWIDTH)
     .option('--policy <file>', 'File with the new traffic policy, YAML or JSON')
     .option('--default-policies', 'Use the default policies from now on')
     .option('--json', API_RESPONSE)
@@ -109,6 +116,7 @@ function startOptions(command: Command, upstream: string): Command {
         'internal',
       ]),
     )
+    .option(...BANDWIDTH)
     .option('--pooling', 'Share the URL with tunnels of other agents that also ask for it')
     .option('--metadata <text>', 'Text for programs, which the gateway lists')
     .addOption(

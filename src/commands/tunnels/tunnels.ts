@@ -171,6 +171,7 @@ const CHANGEABLE_OPTION_NAMES: Readonly<Record<ChangeableOption, string>> = {
   upstream_tls_ca_file: 'CA file',
   upstream_tls_server_name: 'Server name',
   upstream_tls_min_version: 'Lowest TLS',
+  bandwidth: 'Bandwidth',
 };
 const OPTION_NAMES: Readonly<Record<FixedOption | ChangeableOption, string>> = {
   binding: 'Binding',

@@ -11,6 +11,7 @@ import { compressResponse } from './compress-response.ts';
 import { customResponse } from './custom-response.ts';
 import { closeConnection, deny } from './deny.ts';
 import { forwardInternal } from './forward-internal.ts';
+import { gatewayLimitBandwidth } from './gateway-limit-bandwidth.ts';
 import { gatewayShareLinks } from './gateway-share-links.ts';
 import { gatewaySignIn } from './gateway-sign-in.ts';
 import { gatewayStatusPage } from './gateway-status-page.ts';
@@ -39,6 +40,7 @@ const IMPLEMENTATIONS = {
   'custom-response': customResponse,
   deny,
   'forward-internal': forwardInternal,
+  'gateway-limit-bandwidth': gatewayLimitBandwidth,
   'gateway-share-links': gatewayShareLinks,
   'gateway-sign-in': gatewaySignIn,
   'gateway-status-page': gatewayStatusPage,

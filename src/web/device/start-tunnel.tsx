@@ -139,7 +139,7 @@ export function StartTunnel({ onClose }: { onClose: () => void }): JSX.Element {
           hint={domainHint(protocol.value, domain.value.trim(), suggestions.value)}
           problem={details.domain}
         />
-        {protocol.value === 'http' && <TunnelOptions draft={options} upstream={upstream.value} problems={details} />}
+        <TunnelOptions draft={options} protocol={protocol.value} upstream={upstream.value} problems={details} />
         {hasPolicy.value ? (
           <PolicyEditor draft={draft} />
         ) : (

@@ -75,9 +75,12 @@ function ChangeDialog({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
           problem={problem?.details.forwards_to}
           autofocus
         />
-        {protocol === 'http' && (
-          <TunnelOptions draft={options} upstream={upstream.value} problems={problem?.details ?? {}} />
-        )}
+        <TunnelOptions
+          draft={options}
+          protocol={protocol}
+          upstream={upstream.value}
+          problems={problem?.details ?? {}}
+        />
         <p class="hint">{url} stays the same. Requests under way may be interrupted.</p>
         <div class="dialog-actions">
           <Button onClick={goHome}>Cancel</Button>

@@ -6,7 +6,8 @@ import { NumberField, SelectField, setter, TextField } from '../ui/field.tsx';
 
 const MOST_CONNECTIONS = 1000;
 
-/** Of all upstreams of HTTP, and of those with https only. */
+/** Of all tunnels, of those with upstreams of HTTP, and of those with https only. */
+const COMMON_OPTIONS = ['bandwidth'] as const;
 const HTTP_OPTIONS = ['max_connections', 'response_timeout', 'host_header', 'rewrite_redirects'] as const;
 const TLS_OPTIONS = [
   'upstream_tls_verify',
@@ -14,7 +15,7 @@ const TLS_OPTIONS = [
   'upstream_tls_server_name',
   'upstream_tls_min_version',
 ] as const;
-const OPTIONS = [...HTTP_OPTIONS, ...TLS_OPTIONS];
+const OPTIONS = [...COMMON_OPTIONS, ...HTTP_OPTIONS, ...TLS_OPTIONS];
 type Option = (typeof OPTIONS)[number];
 
 /** The options of a tunnel while somebody edits them. */
@@ -36,7 +37,8 @@ export class OptionsDraft {
 
   /** The members of the API for those that were edited; null resets one, as all that the upstream does not support. */
   changes(protocol: string, upstream: string): Record<string, unknown> {
-    const supported: readonly Option[] = protocol !== 'http' ? [] : isHttps(upstream) ? OPTIONS : HTTP_OPTIONS;
+    const ofHttp = isHttps(upstream) ? OPTIONS : [...COMMON_OPTIONS, ...HTTP_OPTIONS];
+    const supported: readonly Option[] = protocol === 'http' ? ofHttp : COMMON_OPTIONS;
     const edited = OPTIONS.map((option) => [option, supported.includes(option) ? this.#textOf(option) : ''] as const);
     const changed = edited.filter(([option, text]) => text !== this.#before[option]);
     return Object.fromEntries(changed.map(([option, text]) => [option, memberOf(option, text)]));
@@ -69,14 +71,15 @@ function memberOf(option: Option, text: string): unknown {
 
 export interface TunnelOptionsProps {
   draft: OptionsDraft;
+  protocol: string;
   /** What the tunnel forwards to. */
   upstream: string;
   /** What is wrong, by member. */
   problems: Readonly<Record<string, string>>;
 }
 
-/** The options of an http tunnel, which few tunnels need: closed at first, unless some are set. */
-export function TunnelOptions({ draft, upstream, problems }: TunnelOptionsProps): JSX.Element {
+/** The options of a tunnel, which few tunnels need: closed at first, unless some are set. */
+export function TunnelOptions({ draft, protocol, upstream, problems }: TunnelOptionsProps): JSX.Element {
   const element = useRef<HTMLDetailsElement>(null);
   const open = () => element.current?.setAttribute('open', '');
   const hasProblem = Object.keys(problems).some(isOption);
@@ -96,31 +99,40 @@ export function TunnelOptions({ draft, upstream, problems }: TunnelOptionsProps)
     <details ref={element} class="disclosure" onInvalidCapture={open}>
       <summary>More options</summary>
       <div class="disclosed">
-        <NumberField
-          label="Connections at a time"
-          hint="For a device that takes few. Further requests wait. Default: no limit."
-          bounds={{ min: 1, max: MOST_CONNECTIONS, canBeEmpty: true }}
-          {...text('max_connections')}
-        />
         <TextField
-          label="Time to begin a response"
-          hint="Such as 90s, 10m or 1h. Default: 5m."
-          {...text('response_timeout')}
+          label="Bandwidth"
+          hint="Such as 2Mbit, in each direction, or 512kbit/2Mbit: to clients and from them. Default: no limit."
+          {...text('bandwidth')}
         />
-        <TextField
-          label="Host header"
-          hint="Enter rewrite for the upstream’s own address, or a name such as cam.lan. Default: what clients ask for."
-          {...text('host_header')}
-        />
-        <SelectField
-          label="Redirects to the upstream’s own address"
-          options={[
-            { value: '', label: 'Lead to the tunnel (default)' },
-            { value: 'false', label: 'Stay as they are' },
-          ]}
-          {...choice('rewrite_redirects')}
-        />
-        {isHttps(upstream) && (
+        {protocol === 'http' && (
+          <>
+            <NumberField
+              label="Connections at a time"
+              hint="For a device that takes few. Further requests wait. Default: no limit."
+              bounds={{ min: 1, max: MOST_CONNECTIONS, canBeEmpty: true }}
+              {...text('max_connections')}
+            />
+            <TextField
+              label="Time to begin a response"
+              hint="Such as 90s, 10m or 1h. Default: 5m."
+              {...text('response_timeout')}
+            />
+            <TextField
+              label="Host header"
+              hint="Enter rewrite for the upstream’s own address, or a name such as cam.lan. Default: what clients ask for."
+              {...text('host_header')}
+            />
+            <SelectField
+              label="Redirects to the upstream’s own address"
+              options={[
+                { value: '', label: 'Lead to the tunnel (default)' },
+                { value: 'false', label: 'Stay as they are' },
+              ]}
+              {...choice('rewrite_redirects')}
+            />
+          </>
+        )}
+        {protocol === 'http' && isHttps(upstream) && (
           <>
             <SelectField
               label="Certificate of the upstream"

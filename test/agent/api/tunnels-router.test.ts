@@ -179,7 +179,7 @@ describe('POST /tunnels', () => {
       .post('/tunnels')
       .send({ ...device342, domian: 'x', protcol: 'http' });
     const supported =
-      'supported: protocol, forwards_to, domain, policy, binding, app_protocol, pooling, metadata, proxy_proto, max_connections, host_header, rewrite_redirects, response_timeout, upstream_tls_verify, upstream_tls_ca_file, upstream_tls_server_name, upstream_tls_min_version';
+      'supported: protocol, forwards_to, domain, policy, binding, app_protocol, pooling, metadata, proxy_proto, max_connections, host_header, rewrite_redirects, response_timeout, upstream_tls_verify, upstream_tls_ca_file, upstream_tls_server_name, upstream_tls_min_version, bandwidth';
     expect(res.body.details).toEqual({
       domian: `unknown member "domian"; ${supported}`,
       protcol: `unknown member "protcol"; ${supported}`,

@@ -171,6 +171,7 @@ const SAMPLES: Readonly<Record<GatewayAction, unknown>> = {
   'gateway-share-links': {},
   'gateway-sign-in': { people: ['jo@example.com'], groups: ['family'] },
   'gateway-status-page': { title: 'Quarry', endpoints: [{ url: 'https://cam.example.com', title: 'Camera' }] },
+  'gateway-limit-bandwidth': { bandwidth: '512kbit/2Mbit' },
   'gateway-upstream': { max_connections: 1, response_timeout: '10m', host_header: 'rewrite', rewrite_redirects: false },
   'http-request': { url: 'https://a.internal/' },
   'jwt-validation': {

@@ -4,7 +4,12 @@ import { turnTime } from '../../../lib/time/loop-turn.ts';
 import type { UpstreamConfig } from '../../../traffic-policy/action-config.ts';
 import type { CompiledPolicy } from '../../../traffic-policy/engine.ts';
 import { ClientLeft } from '../../../traffic-policy/policy-errors.ts';
-import type { NotAdmitted, PolicyCalls, PolicyRequest } from '../../../traffic-policy/policy-subjects.ts';
+import type {
+  ClientBandwidth,
+  NotAdmitted,
+  PolicyCalls,
+  PolicyRequest,
+} from '../../../traffic-policy/policy-subjects.ts';
 import type { OutboundRequest, OutboundResponse } from '../../../traffic-policy/public-request.ts';
 import type { RuleRecord } from '../../../traffic-policy/rule-record.ts';
 import { type Cookies, NO_COOKIES, takeOwnCookies } from '../../../traffic-policy/sign-in/sign-in-cookies.ts';
@@ -71,6 +76,7 @@ export class EdgeRequest implements PolicyRequest {
   readonly ownCookies: Cookies;
   responseCookies?: readonly string[];
   upstream?: UpstreamConfig;
+  bandwidth?: ClientBandwidth;
   notAdmitted?: () => NotAdmitted;
   endedBy?: string;
   isProbe?: true;

@@ -115,7 +115,7 @@ export class Exchange implements ExchangeEvents {
   #sendBody(): void {
     const isRefused = this.#head !== null && this.#head.status >= FIRST_ERROR;
     if (this.#connection && !this.#over && !this.#received && !isRefused)
-      this.parts.request.body?.sendTo(this.#connection);
+      this.parts.request.body?.sendTo(this.#connection, this.parts.request.bandwidth?.down);
   }
 
   onDrain(): void {

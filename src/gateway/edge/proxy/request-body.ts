@@ -1,8 +1,10 @@
+import type { SharedRate } from '../../../lib/bandwidth.ts';
 import { ByteBlocks } from '../../../lib/byte-blocks.ts';
 import { MemoryBudget, Reservation } from '../../../lib/memory-budget.ts';
 import { clientNetwork } from '../../../lib/network/ip-address.ts';
 import type { ClientBody, ClientRequest } from '../http/client-message.ts';
 import type { UpstreamLink } from '../upstreams/upstream-link.ts';
+import { PacedBody } from './paced-body.ts';
 
 /** Milliseconds that a policy waits for a body: HTTP/2 streams have no time limit of their own. */
 export const READ_MS = 60_000;
@@ -23,7 +25,9 @@ export class RequestBody {
   readonly framing: 'length' | 'chunked';
   readonly #req: ClientRequest;
   readonly #from: ClientBody;
-  #to: UpstreamLink | null = null;
+  #to: Pick<UpstreamLink, 'write' | 'finishRequest'> | null = null;
+  /** That, if it has a rate. */
+  #paced: PacedBody | null = null;
   #buffered = new ByteBlocks();
   #readToEnd = false;
   /** The body that a policy has read to its end, until it is sent. */
@@ -148,6 +152,7 @@ export class RequestBody {
   /** Starts again, for another upstream: the last one has got nothing of it. */
   rewind(): void {
     this.#to = null;
+    this.#paced?.stop();
     this.#from.pause().off('data', this.#onData).off('end', this.#onEnd);
     this.#buffered = this.#kept ?? new ByteBlocks();
     this.#kept = null;
@@ -161,8 +166,10 @@ export class RequestBody {
     this.#held?.release();
   }
 
-  sendTo(connection: UpstreamLink): void {
-    this.#to = connection;
+  /** @param rate of the client; null: any number of bytes */
+  sendTo(connection: UpstreamLink, rate: SharedRate | null = null): void {
+    this.#paced = rate && new PacedBody(connection, rate, () => this.#readOn());
+    this.#to = this.#paced ?? connection;
     const buffered = this.#whole ?? this.#buffered.joined();
     const wasRead = this.#isPaused || buffered.length > 0;
     this.#isPaused = false;
@@ -186,12 +193,18 @@ export class RequestBody {
   }
 
   drain(): void {
+    if (this.#paced) this.#paced.drained();
+    else this.#readOn();
+  }
+
+  #readOn(): void {
     if (this.#to) this.#from.resume();
   }
 
   /** Stops sending. The rest is read and discarded, so that the client's connection can serve the next request. */
   stop(): void {
     this.#to = null;
+    this.#paced?.stop();
     this.#kept = null;
     this.#release();
     this.#from.off('data', this.#onData).off('end', this.#onEnd);

@@ -1,5 +1,6 @@
-import type { Transform, TransformCallback } from 'node:stream';
+import { Transform, type TransformCallback } from 'node:stream';
 import { constants, createBrotliCompress, createDeflate, createGzip } from 'node:zlib';
+import type { SharedRate } from '../../../lib/bandwidth.ts';
 import type { Compression, ContentEncoding, PolicyResponse } from '../../../traffic-policy/policy-subjects.ts';
 import type { ClientResponse } from '../http/client-message.ts';
 import { passableTrailers } from '../http/headers.ts';
@@ -122,7 +123,9 @@ const BYTES_PER_MS = 32_768;
 /** Where the body of a response goes, so that its policy has its way. */
 export function sinkFor(request: EdgeRequest, response: PolicyResponse): BodySink {
   const { res } = request;
-  const sink = response.compression === undefined ? res : encoderFor(res, response.compression);
+  const rate = request.bandwidth?.up ?? null;
+  const out = rate === null ? res : pacedTo(res, rate);
+  const sink = response.compression === undefined ? out : encoderFor(res, response.compression, out);
   if (!response.hasMessages) return sink;
   // The first message may take long to arrive.
   res.flushHeaders();
@@ -130,7 +133,11 @@ export function sinkFor(request: EdgeRequest, response: PolicyResponse): BodySin
 }
 
 /** A stream that compresses a response's body. It takes no more while the processor time for compression is used up. */
-export function encoderFor(res: ClientResponse, { encoding, time, memory, bytes }: Compression): Transform {
+export function encoderFor(
+  res: ClientResponse,
+  { encoding, time, memory, bytes }: Compression,
+  out: BodySink = res,
+): Transform {
   const encoder = ENCODERS[encoding]();
   const compress = encoder._transform;
   encoder._transform = (piece: Buffer, name: BufferEncoding, done: TransformCallback) => {
@@ -141,7 +148,23 @@ export function encoderFor(res: ClientResponse, { encoding, time, memory, bytes 
   };
   memory.reserve(bytes);
   encoder.once('close', () => memory.release(bytes));
-  return passingOn(encoder, res, res);
+  return passingOn(encoder, out, res);
+}
+
+/** A stream that lets the body of a response pass at a rate. */
+function pacedTo(res: ClientResponse, rate: SharedRate): Transform {
+  let giveUp = () => {};
+  const stream = new Transform({ transform: (piece: Buffer, _name, done) => pass(piece, done) });
+  const pass = (rest: Buffer, done: TransformCallback) => {
+    const piece = rest.subarray(0, rate.turnBytes);
+    giveUp = rate.take(piece.length, () => {
+      stream.push(piece);
+      if (piece.length === rest.length) done();
+      else pass(rest.subarray(piece.length), done);
+    });
+  };
+  stream.once('close', () => giveUp());
+  return passingOn(stream, res, res);
 }
 
 /** Sends what comes out of a stream to a sink in front of a response, or to the response itself. */

@@ -6,6 +6,7 @@ import { brotliDecompressSync, gunzipSync, inflateSync } from 'node:zlib';
 import { exportJWK, generateKeyPair, SignJWT } from 'jose';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { collect } from '../../../support/edge.ts';
+import { until } from '../../../support/until.ts';
 import { PolicyScene, rule } from './policy-scene.ts';
 
 const TOKENS = await generateKeyPair('ES256');
@@ -194,6 +195,35 @@ describe('rate-limit', () => {
     const again = await scene.bind(policy, { domain: first.host });
     expect(await again.status()).toBe(429);
     expect(await (await scene.bind(policy)).status()).toBe(200);
+  });
+});
+
+describe('gateway-limit-bandwidth', () => {
+  it('limits what the clients of one address get and send, together', async () => {
+    // 500 kB/s to clients, 100 kB/s from them.
+    const endpoint = await onRequest(rule('gateway-limit-bandwidth', { bandwidth: '4Mbit/800kbit' }));
+    const began = performance.now();
+    const all = await Promise.all([endpoint.ask({ path: '/long' }), endpoint.ask({ path: '/long' })]);
+    for (const { body } of all) expect(body.length).toBe(300_000);
+    expect(performance.now() - began).toBeGreaterThan((600_000 / 500) * 0.9);
+    const sent = performance.now();
+    const body = 'u'.repeat(100_000);
+    const seen = await endpoint.reached({ method: 'POST', path: '/y', body });
+    expect(seen.body).toBe(body);
+    expect(performance.now() - sent).toBeGreaterThan(body.length / 100);
+  });
+
+  it('lets the next request of a connection be, when a client leaves in the middle of an upload', async () => {
+    const endpoint = await onRequest(rule('gateway-limit-bandwidth', { bandwidth: 'unlimited/80kbit' }));
+    const { host, port } = endpoint;
+    const { arrived } = scene;
+    const leaving = request({ host: '127.0.0.1', port, method: 'POST', headers: { host, 'content-length': 90_000 } });
+    leaving.on('error', () => {}).write(Buffer.alloc(60_000, 'u'));
+    await until(() => scene.arrived > arrived, 'the upload to arrive');
+    leaving.destroy();
+    for (let request = 0; request < 3; request += 1) {
+      expect((await endpoint.reached({ path: '/z', body: 'next' })).body).toBe('next');
+    }
   });
 });
 
