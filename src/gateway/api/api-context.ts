@@ -29,6 +29,8 @@ export interface ApiContext extends Pick<GatewayContext, 'store' | 'domains' | '
   /** Resolvers, `ip` or `ip:port`, with which the gateway checks names; null: the system's. */
   dnsServers: readonly string[] | null;
   place: GatewayPlace;
+  /** Called when there is a new bulk action; left out: nothing is done. */
+  wakeBulkActions?: () => void;
   /** Sends a test message to a destination, and says what it answered. */
   testDestination: (destination: EventDestinationRow) => Promise<DestinationTest>;
 }
