@@ -1,5 +1,6 @@
 /** What an operator can do about a log message. Messages without an entry need nothing. */
 export const REMEDIES: Readonly<Record<string, string>> = {
+  'bulk action waits': 'check the disk, or PostgreSQL; it goes on automatically',
   'history of the device not written': 'check the disk',
   'history of the device cannot be read': 'check the disk',
   'history cannot be read: file set aside, a new one begins': 'check the disk',

@@ -41,6 +41,7 @@ import type { GatewayOptions } from './context/gateway-options.ts';
 import { DeviceSightings } from './devices/device-sightings.ts';
 import type { GatewayPlace } from './devices/invite.ts';
 import { SiteNameGrants } from './devices/site-name-grants.ts';
+import { BulkActionJob } from './devices/start-bulk-actions.ts';
 import { internalLookup } from './edge/connections/connect-phase.ts';
 import { EdgeServer } from './edge/edge-server.ts';
 import { HTTP_LIMITS } from './edge/http/http-limits.ts';
@@ -448,6 +449,9 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   const messages = () => startMessages(context, { conditions, live, origin: new URL(apiUrl).origin, isSender });
   if (database.unwritable === null && cluster === null) onStop(messages());
   else if (database.unwritable === null) cluster?.primary.whileSelf(messages);
+  const bulkActions = new BulkActionJob(context, { live, tcpHost: addresses.tcpHost });
+  if (database.unwritable === null && cluster === null) onStop(bulkActions.start());
+  else if (database.unwritable === null) cluster?.primary.whileSelf(() => bulkActions.start());
   const serve = (name: string, load: () => Promise<RequestListener>) => services.set(name, lazyListener(load, log));
   serve(apiHost(baseDomain), async () => {
     const { createManagementApi, DEFAULT_LIMITS } = await import('./api/management-api.ts');
@@ -465,6 +469,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
           sightings,
           place,
           times,
+          wakeBulkActions: () => bulkActions.wake(),
           cloudEndpoints,
           signInCodes,
           fleetUpdates,

@@ -3,6 +3,7 @@ import { applicationSessions, applicationUsers } from './resources/application-s
 import { auditEvents } from './resources/audit-event.ts';
 import { httpResponseBackends, tunnelGroupBackends } from './resources/backend.ts';
 import { botUsers, serviceUsers } from './resources/bot-user.ts';
+import { BulkActionCreate, BulkCount, BulkCounted, bulkActions } from './resources/bulk-action.ts';
 import { certificateAuthorities, tlsCertificates } from './resources/certificate.ts';
 import { ConditionRecord, ConditionSilence, conditionHistory } from './resources/condition.ts';
 import { apiKeys, credentials } from './resources/credential.ts';
@@ -169,8 +170,10 @@ function edgeModule<B extends z.ZodType, A extends z.ZodType>(
 }
 
 /** Sends a command to a session's agent. */
-function sessionAction(action: 'restart' | 'stop' | 'update') {
-  const summary = `Ask the agent of a tunnel session to ${action}`;
+function sessionAction(
+  action: 'restart' | 'stop' | 'update' | 'disconnect',
+  summary = `Ask the agent of a tunnel session to ${action}`,
+) {
   return { ...remove(tunnelSessions, `/{id}/${action}`, summary), method: 'POST' as const };
 }
 
@@ -252,6 +255,32 @@ export const OPERATIONS = {
     revoke: deviceAction('revoke', 'Revoke the authtoken of a device; it cannot join again'),
     rotate: deviceAction('rotate', 'End the authtoken of a device, which fetches another one'),
     getHistory: historyOf(devices, '/{id}/history', 'Get the history of a device and its endpoints', HistoryQuery),
+  },
+  bulkActions: {
+    ...readable(bulkActions),
+    create: change(
+      'POST',
+      bulkActions,
+      '',
+      'Do something with many devices, one after another: those with these ids, or all that a filter chooses now',
+      BulkActionCreate,
+      bulkActions.answer,
+    ),
+    count: {
+      ...change(
+        'POST',
+        bulkActions,
+        '/count',
+        'Count the devices of a bulk action; nothing is done',
+        BulkCount,
+        BulkCounted,
+      ),
+      status: 200 as const,
+    },
+    cancel: {
+      ...get(bulkActions, '/{id}/cancel', 'End a bulk action; what is done stays', bulkActions.answer),
+      method: 'POST' as const,
+    },
   },
   vaults: {
     ...writable(vaults),
@@ -424,6 +453,7 @@ export const OPERATIONS = {
     restart: sessionAction('restart'),
     stop: sessionAction('stop'),
     update: sessionAction('update'),
+    disconnect: sessionAction('disconnect', 'End a tunnel session; its agent connects again'),
   },
 };
 

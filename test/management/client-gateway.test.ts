@@ -8,6 +8,7 @@ import { issueCertificate } from '../support/certificates.ts';
 import { enrolmentKey, installKey } from '../support/enrolment.ts';
 import { type ManagementServer, startManagementServer } from '../support/management-server.ts';
 import { ENDPOINT, SESSION, SHARED, TUNNEL } from '../support/online-agent.ts';
+import { until } from '../support/until.ts';
 
 let server: ManagementServer;
 let client: ManagementClient;
@@ -329,6 +330,28 @@ const workflows = {
       'rotated',
       'revoked',
     ]);
+    expect(await client.bulkActions.count({ action: 'restart', filter: {} })).toEqual({
+      ...{ devices: 1, online: 0, unfit: 1, names: ['cabinet-8'] },
+    });
+    const begun = await client.bulkActions.create({ action: 'restart', device_ids: [device] });
+    expect(begun).toMatchObject({ state: 'running', devices: 1, filter: null });
+    await until(async () => (await client.bulkActions.get(begun.id)).state === 'finished', 'the bulk action ends');
+    expect((await client.bulkActions.get(begun.id)).failures).toMatchObject([{ name: 'cabinet-8', reason: 'offline' }]);
+    expect((await client.bulkActions.list({ filters: { state: 'finished' } })).items).toMatchObject([{ failed: 1 }]);
+    const { bulkActions, database, ids, now } = server.store;
+    const waiting = ids.next('blk');
+    await database.write(() => {
+      const row = {
+        id: waiting,
+        created_at: now(),
+        action: 'restart',
+        state: 'running',
+        devices: 1,
+        by: 'gateway',
+      } as const;
+      bulkActions.begin(bulkActions.newRow(row), [{ device_id: device, name: 'cabinet-8' }]);
+    });
+    expect(await client.bulkActions.cancel(waiting)).toMatchObject({ state: 'cancelled', left: 1 });
     await client.devices.delete(device);
     await expect(client.devices.get(device)).rejects.toMatchObject({ isNotFound: true });
   },
@@ -349,7 +372,8 @@ const workflows = {
     await client.tunnelSessions.restart(SESSION.id);
     await client.tunnelSessions.stop(SESSION.id);
     await client.tunnelSessions.update(SESSION.id);
-    expect(commands).toEqual(['restart', 'stop', 'update']);
+    await client.tunnelSessions.disconnect(SESSION.id);
+    expect(commands).toEqual(['restart', 'stop', 'update', 'disconnect']);
   },
 };
 
@@ -380,7 +404,7 @@ describe('the client against the gateway', () => {
     for (const run of Object.values(workflows)) await run();
     const missing = allOperations().filter(({ operation: { method, path } }) => !succeeded.has(`${method} ${path}`));
     expect(missing.map(({ id }) => id)).toEqual([]);
-    const changesNothing = /\/tunnel_sessions\/|\/check_dns$|\/test$/;
+    const changesNothing = /\/tunnel_sessions\/|\/check_dns$|\/test$|\/count$/;
     expect([...unrecorded].filter((operation) => !changesNothing.test(operation))).toEqual([]);
   });
 });

@@ -32,6 +32,7 @@ export async function openDashboard(
 /** The ids of what {@link fillStore} has written, by the view that shows it. */
 export type Filled = Record<
   | 'devices'
+  | 'bulk-actions'
   | 'invites'
   | 'domains'
   | 'certificates'
@@ -128,7 +129,13 @@ export async function fillStore(store: Store, text: string): Promise<Filled> {
     const address = addressColumns({ protocol: 'https', internal: true, host: 'closed.internal', port: 443 });
     const cloud = { ...row('ep'), ...address, updated_at: now, pooling_enabled: false, traffic_policy: CLOSED };
     store.cloudEndpoints.insert(cloud);
-    const event = { type: 'ip_policy_updated.v0', object_id: policy.id, by: key.id, from_address: '203.0.113.7' };
+    const event = {
+      type: 'ip_policy_updated.v0',
+      object_id: policy.id,
+      by: key.id,
+      from_address: '203.0.113.7',
+      part_of: null,
+    };
     const [before, after] = [{ description: '' }, { description: text }];
     const change = { ...event, id: store.ids.next('evt'), created_at: now, before, after };
     store.auditLog.insert(change);
@@ -188,6 +195,12 @@ export async function fillStore(store: Store, text: string): Promise<Filled> {
     const offline = device('cabinet-7', new Date(Date.now() - 3 * DAY_MS).toISOString(), 'enrolled');
     store.devices.insert(offline);
     store.devices.insert(device('cabinet-8', null, 'pending'));
+    const bulk = store.bulkActions.newRow({
+      ...{ id: store.ids.next('blk'), created_at: now, action: 'label', state: 'finished', devices: 1, by: text },
+      ...{ labels: { place: text }, remove_labels: [text], filter: { search: text }, finished_at: now },
+    });
+    store.bulkActions.begin(bulk, [{ device_id: offline.id, name: text }]);
+    store.bulkActions.had(bulk.id, offline.id, text);
     const link = {
       ...row('sl'),
       ...{ host: 'cam.site.example.com', owner: bot.id, secret_hash: randomBytes(32), created_by: text },
@@ -235,6 +248,7 @@ export async function fillStore(store: Store, text: string): Promise<Filled> {
     store.eventSubscriptions.insert(subscription);
     return {
       devices: offline.id,
+      'bulk-actions': bulk.id,
       invites: invite.id,
       domains: failing.id,
       certificates: certificate.id,

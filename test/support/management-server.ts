@@ -17,6 +17,7 @@ import { OnlineCloudEndpoints } from '../../src/gateway/cloud-endpoints/online-c
 import { type Condition, type ConditionSources, presentConditions } from '../../src/gateway/conditions/conditions.ts';
 import { DeviceSightings } from '../../src/gateway/devices/device-sightings.ts';
 import type { GatewayPlace } from '../../src/gateway/devices/invite.ts';
+import { BulkActionJob } from '../../src/gateway/devices/start-bulk-actions.ts';
 import { gatewayDomains } from '../../src/gateway/endpoints/domain-names.ts';
 import { EndpointPolicies } from '../../src/gateway/endpoints/endpoint-policies.ts';
 import { EndpointRegistry } from '../../src/gateway/endpoints/endpoint-registry.ts';
@@ -63,6 +64,8 @@ export interface ManagementServer {
   apiKey: string;
   /** All revocations so far. */
   revoked: Revocation[];
+  /** As a new bulk action does. */
+  wakeBulkActions(): void;
   /** How often the certificate renewal was woken. */
   woken(): number;
   /** What is wrong with it. */
@@ -125,6 +128,8 @@ export async function startManagementServer(options: ManagementServerOptions = {
   const activity = options.activity ?? NO_ACTIVITY;
   const clock = options.clock ?? systemClock;
   const fleetUpdates = new FleetUpdates({ store, live, activity, clock, log });
+  const bulkActions = new BulkActionJob({ store, clock, log }, { live, tcpHost: addresses.tcpHost });
+  const stopBulkActions = bulkActions.start();
   const people = new PeopleProvider(store, `sign-in.${BASE_DOMAIN}`, options.wallClock);
   const app = createManagementApi(
     {
@@ -164,6 +169,7 @@ export async function startManagementServer(options: ManagementServerOptions = {
         ...options.place,
       },
       times: { prove: async () => Promise.reject(new Error('no CA')) },
+      wakeBulkActions: () => bulkActions.wake(),
       wakeCertificateRenewal: () => {
         woken += 1;
         options.wake?.();
@@ -188,12 +194,14 @@ export async function startManagementServer(options: ManagementServerOptions = {
     sightings,
     apiKey,
     revoked,
+    wakeBulkActions: () => bulkActions.wake(),
     woken: () => woken,
     conditions: () => presentConditions(sources),
     logged: () => lines.join(''),
     call: (method, path, body, headers) => send(url, apiKey, method, path, body, headers),
     async close() {
       fleetUpdates.stop();
+      await stopBulkActions();
       server.closeAllConnections();
       await new Promise((resolve) => server.close(resolve));
       store.database.close();

@@ -30,6 +30,8 @@ const ADD: { [View in keyof Filled]: (store: Store, filled: Filled) => void } = 
     const another = { name: FRESH, status: 'pending' as const, credential_id: null, install_hash: randomBytes(32) };
     devices.insert({ ...existing(devices, id), id: ids.next('dev'), ...another });
   },
+  'bulk-actions': ({ bulkActions, ids }, { 'bulk-actions': id }) =>
+    bulkActions.insert({ ...existing(bulkActions, id), id: ids.next('blk'), by: FRESH }),
   invites: ({ enrolmentKeys, ids }, { invites: id }) =>
     enrolmentKeys.insert({ ...existing(enrolmentKeys, id), id: ids.next('ek'), site: `${FRESH}.example.com` }),
   domains: ({ reservedDomains, ids }, { domains: id }) =>

@@ -85,6 +85,37 @@ describe('lists of 5,000', unless(NO_CHROMIUM), () => {
     expect([...troubles, ...colleague.troubles]).toEqual([]);
   }, 120_000);
 
+  it('devices are chosen, counted and changed at once, and it says for which that failed, also on a phone', async () => {
+    const { page, troubles } = await openDashboard(browser, gateway, 'devices?search=cam-12&sort=name', {
+      viewport: { width: 360, height: 740 },
+    });
+    await page.getByLabel('Choose cam-12', { exact: true }).check();
+    await page.getByLabel('Choose cam-120', { exact: true }).check();
+    await page.getByText('2 chosen').waitFor();
+    expect(await seriousProblems(page)).toEqual([]);
+    expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(360);
+    await page.getByRole('button', { name: 'Restart' }).click();
+    await page.getByText('For 2 it is not possible as they are now.').waitFor();
+    expect(await seriousProblems(page, 'dialog')).toEqual([]);
+    await page.getByRole('button', { name: 'Restart: 2 devices' }).click();
+    await page.locator('.facts').getByText('2 failed').waitFor();
+    await page.getByRole('row', { name: /cam-120.*offline/s }).waitFor();
+    await page.getByRole('link', { name: 'Try again' }).waitFor();
+    expect(await seriousProblems(page)).toEqual([]);
+    await page.goBack();
+
+    await page.getByRole('button', { name: 'Choose all that match' }).click();
+    await page.getByText('All that match are chosen').waitFor();
+    await page.getByRole('button', { name: 'Change labels' }).click();
+    await page.getByLabel('Labels that they get').fill('floor=2');
+    await page.getByRole('button', { name: 'Change labels: 111 devices' }).click();
+    await page.locator('.facts').getByText('111 of 111').waitFor();
+    expect(gateway.store.devices.where("labels LIKE '%floor%'", [])).toHaveLength(111);
+    await page.getByRole('link', { name: 'What it has changed' }).click();
+    await page.locator('tbody tr').nth(99).waitFor();
+    expect(troubles).toEqual([]);
+  }, 120_000);
+
   it.each([
     ['agents', 'Search agents', 'cam-', 'No agents online'],
     ['endpoints', 'Search endpoints', 'closed', null],
@@ -92,6 +123,7 @@ describe('lists of 5,000', unless(NO_CHROMIUM), () => {
     ['domains', 'Search domains', 'd4321.example.org', null],
     ['audit-log', 'Search audit log', 'd4321.example.org', null],
     ['authtokens', 'Search authtokens', 'cam-4321', null],
+    ['bulk-actions', 'Search bulk actions', 'text', null],
   ])(
     '%s are found by the gateway, without what a screen reader or a phone stumbles over',
     async (view, label, text, none) => {

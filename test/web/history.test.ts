@@ -97,7 +97,7 @@ describe('the history on the dashboard', unless(NO_CHROMIUM), () => {
     await database.write(() =>
       auditLog.insert({
         ...{ id: ids.next('evt'), created_at, type: 'device_updated.v0', object_id: filled.devices, by: 'gateway' },
-        ...{ from_address: null, before: values, after: values },
+        ...{ from_address: null, part_of: null, before: values, after: values },
       }),
     );
     await store.close();

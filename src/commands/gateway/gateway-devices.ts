@@ -8,9 +8,10 @@ import { withStore } from '../settings-place.ts';
 import { labelsOf } from './gateway-invite.ts';
 import { withGateway } from './running-gateway.ts';
 
-type Change = 'approve' | 'revoke' | 'rotate' | 'delete';
+/** What can be done with one device. */
+export type DeviceChange = 'approve' | 'revoke' | 'rotate' | 'delete';
 
-const DONE: Readonly<Record<Change, (name: string) => string>> = {
+const DONE: Readonly<Record<DeviceChange, (name: string) => string>> = {
   approve: (name) => `${name} approved; it joins within seconds`,
   revoke: (name) => `${name} revoked`,
   rotate: (name) => `${name} has to use another authtoken now; its agent fetches it within seconds when it is online`,
@@ -27,11 +28,8 @@ export interface ListChoice extends Omit<DeviceFilters, 'version' | 'sort' | 'af
   json?: boolean;
 }
 
-export async function listDevices(
-  settings: GatewayServerSettings,
-  { json, agentVersion, ...chosen }: ListChoice,
-): Promise<void> {
-  const filters = { ...chosen, ...(agentVersion !== undefined && { version: agentVersion }) };
+export async function listDevices(settings: GatewayServerSettings, { json, ...chosen }: ListChoice): Promise<void> {
+  const filters = filtersOf(chosen);
   const devices = await withGateway(settings, async (client) => {
     const all: Device[] = [];
     for await (const device of client.devices.all({ filters })) all.push(device);
@@ -58,13 +56,22 @@ export async function listDevices(
   print(table(head, rows));
 }
 
+/** What the API calls the options. */
+export function filtersOf({ agentVersion, ...chosen }: Omit<ListChoice, 'json'>) {
+  return { ...chosen, ...(agentVersion !== undefined && { version: agentVersion }) };
+}
+
 function stateOf({ status, online_since, last_seen_at }: Device): string {
   if (status !== 'enrolled') return status;
   if (online_since !== null) return 'online';
   return last_seen_at === null ? 'never online' : 'offline';
 }
 
-export async function changeDevice(settings: GatewayServerSettings, wanted: string, change: Change): Promise<void> {
+export async function changeDevice(
+  settings: GatewayServerSettings,
+  wanted: string,
+  change: DeviceChange,
+): Promise<void> {
   const { name } = await withGateway(settings, async (client) => {
     const device = await find(client, wanted);
     await client.devices[change](device.id);
@@ -99,18 +106,29 @@ export async function releaseName(settings: GatewayServerSettings, wanted: strin
 }
 
 async function find(client: ManagementClient, wanted: string): Promise<Device> {
-  const found: Device[] = [];
+  const [device] = await devicesNamed(client, [wanted]);
+  if (device === undefined) throw new Error('a name has a device, or is refused');
+  return device;
+}
+
+/** The devices with these names or ids. @throws {OperatorError} exit code 4 when there is none, 2 when there are several */
+export async function devicesNamed(client: ManagementClient, names: readonly string[]): Promise<Device[]> {
+  const byName = new Map<string, Device[]>(names.map((wanted) => [wanted.toLowerCase(), []]));
+  const byId = new Map<string, Device>();
   for await (const device of client.devices.all()) {
-    if (device.id === wanted) return device;
-    if (device.name === wanted.toLowerCase()) found.push(device);
+    byId.set(device.id, device);
+    byName.get(device.name)?.push(device);
   }
-  const [device, other] = found;
-  if (device && other) {
-    const ids = found.map(({ id, site }) => `${id} (${site})`).join(', ');
-    throw new OperatorError(`several devices are named ${wanted}: use the id of one: ${ids}`, 2);
-  }
-  if (device) return device;
-  throw new OperatorError(`no device is named ${wanted}: ${ownCommand('gateway devices')} lists them`, 4);
+  return names.map((wanted) => {
+    const found = byName.get(wanted.toLowerCase()) ?? [];
+    const [device = byId.get(wanted), other] = found;
+    if (device && other) {
+      const ids = found.map(({ id, site }) => `${id} (${site})`).join(', ');
+      throw new OperatorError(`several devices are named ${wanted}: use the id of one: ${ids}`, 2);
+    }
+    if (device) return device;
+    throw new OperatorError(`no device is named ${wanted}: ${ownCommand('gateway devices')} lists them`, 4);
+  });
 }
 
 /** Prints the names below sites that no device gets, because rules of an authtoken have allowed them. */

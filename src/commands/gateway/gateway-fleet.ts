@@ -1,6 +1,8 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
+import type { BulkActionName } from '../../management/resources/bulk-action.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { countOption, duration, examples } from '../command-line.ts';
+import type { BulkChoice } from './gateway-bulk.ts';
 import type { ListChoice } from './gateway-devices.ts';
 import type { InviteChoice, InviteOptions } from './gateway-invite.ts';
 
@@ -65,17 +67,38 @@ function addDeviceCommands(gateway: Command, settings: () => GatewayServerSettin
     .action(async (options: ListChoice) => (await load()).listDevices(settings(), options));
   const deviceCommand = (name: string, description: string) =>
     devices.command(name).description(description).argument('<device>', 'name or id of the device');
-  const changes = {
-    approve: 'Let a device join that waits for it',
-    revoke: 'Disconnect a device for good; only its own authtoken ends',
-    rotate: 'End the authtoken of a device; its agent fetches another one',
-    delete: 'Forget a device and its authtoken; it can join again with a valid code',
-  } as const;
-  for (const [name, description] of Object.entries(changes)) {
-    deviceCommand(name, description).action(async (device: string) => {
-      await (await load()).changeDevice(settings(), device, name as keyof typeof changes);
-    });
-  }
+  const loadBulk = () => import('./gateway-bulk.ts');
+  const bulkCommand = (name: BulkActionName, description: string) =>
+    deviceFilters(
+      devices
+        .command(name)
+        .description(description)
+        .argument('[device...]', 'names or ids of devices; none: those that options choose'),
+    )
+      .option('--all', 'All devices')
+      .option('--dry-run', 'Only count the devices')
+      .option('--yes', 'Do it with all devices that options choose')
+      .option('--json', 'Print the result as JSON')
+      .action(async (names: string[], options: BulkChoice) => {
+        await (await loadBulk()).changeDevices(settings(), name, names, options);
+      });
+  bulkCommand('approve', 'Let devices join that wait for it');
+  bulkCommand('revoke', 'Disconnect devices for good; only their own authtokens end');
+  bulkCommand('rotate', 'End the authtokens of devices; their agents fetch others');
+  bulkCommand('delete', 'Forget devices and their authtokens; they can join again with a valid code');
+  bulkCommand('restart', 'Ask the agents of devices to restart');
+  bulkCommand('disconnect', 'End the sessions of devices; their agents connect again');
+  bulkCommand('label', 'Change labels of devices; others stay')
+    .option('--set <name=value>', 'A label that they get; can be repeated', label)
+    .option('--remove <name>', 'A label that they lose; can be repeated', (name, before: string[] = []) => [
+      ...before,
+      name,
+    ]);
+  devices
+    .command('cancel')
+    .description('End what is being done with many devices; what is done stays')
+    .argument('<id>', 'id of the bulk action, blk_…')
+    .action(async (id: string) => (await loadBulk()).cancelBulkAction(settings(), id));
   deviceCommand('rename', 'Rename a device; it takes the name when `device-agent join` runs on it again')
     .argument('<name>', 'the new name')
     .action(async (device: string, name: string) => (await load()).renameDevice(settings(), device, name));

@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
-import { actorDescriptions, eventJson, policyDifferenceOf } from '../../gateway/events/shown-events.ts';
+import { actorDescriptions, asListed, eventJson, policyDifferenceOf } from '../../gateway/events/shown-events.ts';
 import type { Row, Store } from '../../gateway/offline/command-store.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import { printableJson } from '../../lib/json-text.ts';
@@ -33,14 +33,15 @@ type ChangeDetails = Pick<AuditEvent, 'before' | 'after' | 'policy_difference'>;
 export function showLog(store: Store, options: LogOptions): void {
   const { auditLog } = store;
   const { search, type, object, by, json } = options;
-  const pages = auditLog.pages({
+  const filter: Parameters<typeof auditLog.pages>[0] = {
     since: timeOf('since', options.since),
     until: timeOf('until', options.until),
     type,
     object_id: object,
     by,
     search: search?.toLowerCase(),
-  });
+  };
+  const pages = auditLog.pages(options.export ? filter : asListed(filter));
   if (json) return void print(jsonText([...pages].flat()));
   const describe = actorDescriptions(store);
   let count = 0;

@@ -34,6 +34,8 @@ export interface ApiContext extends Pick<GatewayContext, 'store' | 'domains' | '
   dnsServers: readonly string[] | null;
   place: GatewayPlace;
   times: Pick<TimeProofs, 'prove'>;
+  /** Called when there is a new bulk action; left out: nothing is done. */
+  wakeBulkActions?: () => void;
   /** Sends a test message to a destination, and says what it answered. */
   testDestination: (destination: EventDestinationRow) => Promise<DestinationTest>;
 }

@@ -45,7 +45,7 @@ export type ActionsOf<Family> = {
     ? (before: string | null, limit: number, filters: FiltersOf<Family[Name]>) => Listed<AnswerOf<Family[Name]>>
     : Name extends `list${string}`
       ? (id: string, before: string | null, limit: number) => Listed<AnswerOf<Family[Name]>>
-      : Name extends 'create'
+      : Name extends 'create' | 'count'
         ? (body: BodyOf<Family[Name]>, caller: ApiCaller) => Promise<AnswerOf<Family[Name]>>
         : Family[Name] extends { query: infer Query extends z.ZodObject }
           ? (...input: QueryInput<Family[Name], Query>) => AnswerOf<Family[Name]> | Promise<AnswerOf<Family[Name]>>

@@ -6,6 +6,7 @@ import { TunnelSessionUpdateBody } from '../../management/resources/tunnel.ts';
 import type { RowTables } from '../store/store.ts';
 import { applicationActions } from './actions/application-session-actions.ts';
 import { backendActions } from './actions/backend-actions.ts';
+import { bulkActionActions } from './actions/bulk-action-actions.ts';
 import { certificateActions } from './actions/certificate-actions.ts';
 import { accountActions } from './actions/credential-actions.ts';
 import { deviceActions } from './actions/device-actions.ts';
@@ -35,6 +36,7 @@ function actionsOf(context: ApiContext): Omit<AllActions, keyof RowTables> & Par
     ...accountActions(context),
     ...applicationActions(context),
     ...backendActions(context),
+    ...bulkActionActions(context),
     ...certificateActions(context),
     ...deviceActions(context),
     ...domainActions(context),

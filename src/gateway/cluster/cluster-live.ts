@@ -133,6 +133,8 @@ export class ClusterLive implements LiveView {
     if (here.command(sessionId, command)) return true;
     const row = this.#others('ts_').find(({ view }) => view.id === sessionId);
     if (row === undefined) return false;
+    // Gateways of earlier versions cannot read it.
+    if (command === 'disconnect' && !this.#isSameBuild(row.node)) return false;
     const insert = `INSERT INTO ${TABLE} (id, node, session_id, command) VALUES (?, ?, ?, ?)`;
     this.#write(() => database.run(insert, [randomUUID(), row.node, sessionId, command]));
     return true;
@@ -142,6 +144,12 @@ export class ClusterLive implements LiveView {
   async revoke(revoked: Revocation): Promise<void> {
     await this.options.here.revoke(revoked);
     await this.options.appliedEverywhere();
+  }
+
+  #isSameBuild(node: string): boolean {
+    const { nodes } = this.options;
+    const buildOf = (wanted: string) => nodes.all.find(({ id }) => id === wanted)?.build;
+    return buildOf(node) === buildOf(nodes.self);
   }
 
   #others(kind: string): OnlineRow[] {

@@ -30,6 +30,12 @@ export function revokeDevice(store: Store, device: DeviceRow, { by }: Change): D
   );
 }
 
+/** Forgets a device and its authtoken; it can join again with a valid code. */
+export function deleteDevice(store: Store, device: DeviceRow): void {
+  if (device.credential_id !== null) store.credentials.delete(device.credential_id);
+  store.devices.delete(device.id);
+}
+
 /** Takes a device's authtoken, and lets the device fetch another one with the key of its installation. */
 export function rotateDevice(store: Store, device: DeviceRow, { by, tcpHost }: Change): DeviceRow {
   if (device.status !== 'enrolled') throw conflict(`the device ${device.name} is ${device.status}`);

@@ -14,13 +14,14 @@ export interface LiveView {
   countedElsewhere?(): CountedElsewhere;
   /** The same, once all have answered or cannot soon. */
   askElsewhere?(): Promise<CountedElsewhere>;
-  /** Tells the agent to restart, stop or update; false when the session is unknown. */
+  /** Tells the agent to restart, stop or update, or ends its session; false when the session is unknown. */
   command(sessionId: string, command: SessionCommand): boolean;
   /** Also ends sessions that IP restrictions no longer allow. Resolves when it has taken effect everywhere, or cannot soon. */
   revoke(revoked: Revocation): Promise<void>;
 }
 
-export type SessionCommand = 'restart' | 'stop' | 'update';
+/** `disconnect` is not sent: the session ends. */
+export type SessionCommand = 'restart' | 'stop' | 'update' | 'disconnect';
 
 /** A permission that agents no longer have. */
 export interface Revocation {

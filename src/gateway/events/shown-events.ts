@@ -1,8 +1,14 @@
 import { printableJson } from '../../lib/json-text.ts';
 import { policyDifference } from '../../traffic-policy/policy-difference.ts';
-import type { AuditLog, AuditRow } from '../store/audit-log.ts';
+import type { AuditFilter, AuditLog, AuditRow } from '../store/audit-log.ts';
 import type { EventRow } from '../store/events.ts';
 import type { Store } from '../store/store.ts';
+
+/** As it is listed: what is looked for by its object, a text or its bulk action is found among the parts of bulk actions, too. */
+export function asListed(filter: AuditFilter): AuditFilter {
+  const { object_id, search, part_of } = filter;
+  return { ...filter, isWhole: object_id === undefined && !search && part_of === undefined };
+}
 
 /** What an event of the audit log has changed in a traffic policy, with secrets masked; left out: nothing, or it cannot be read. */
 export function policyDifferenceOf(

@@ -62,6 +62,10 @@ export class LiveAgents implements LiveView {
     const sessions = [...this.server.sessions.withId(sessionId)];
     const [session] = sessions;
     if (!session) return false;
+    if (command === 'disconnect') {
+      for (const each of sessions) each.end(new Error('disconnected by an operator'));
+      return true;
+    }
     const { commands } = session;
     const sent = {
       stop: () => commands.stop(),

@@ -24,6 +24,7 @@ const columns = {
   from_address: nullable(text),
   before: nullable(json<Values>()),
   after: nullable(json<Values>()),
+  part_of: nullable(text),
 };
 
 export type AuditRow = RowOf<typeof columns>;
@@ -36,6 +37,7 @@ const CONDITIONS = {
   by: 'by = ?',
   since: 'created_at >= ?',
   until: 'created_at < ?',
+  part_of: 'part_of = ?',
 } as const;
 const FILTERS = Object.keys(CONDITIONS) as (keyof typeof CONDITIONS)[];
 
@@ -52,6 +54,8 @@ export interface PolicyChange {
 export type AuditFilter = { readonly [Name in keyof typeof CONDITIONS]?: string | undefined } & {
   /** In lower case. */
   readonly search?: string | undefined;
+  /** Without the parts of bulk actions, which are changes themselves. */
+  readonly isWhole?: boolean;
 };
 
 const SEARCHED = [
@@ -179,7 +183,11 @@ export class AuditLog extends Table<typeof columns> {
     const wanted = FILTERS.filter((name) => filter[name] !== undefined);
     return {
       isForward,
-      conditions: [isForward ? 'id > ?' : 'id < ?', ...wanted.map((name) => CONDITIONS[name])].join(' AND '),
+      conditions: [
+        isForward ? 'id > ?' : 'id < ?',
+        ...wanted.map((name) => CONDITIONS[name]),
+        ...(filter.isWhole ? ['part_of IS NULL'] : []),
+      ].join(' AND '),
       values: [isForward ? from.after : (from.before ?? END), ...wanted.map((name) => filter[name] ?? '')],
     };
   }
@@ -246,7 +254,7 @@ export class AuditLog extends Table<typeof columns> {
       .flatMap((found) => this.get(found) ?? []);
   }
 
-  #record({ by, from, isOperator = OPERATORS.test(by) }: Caller, { table, before, after }: RowChange): void {
+  #record({ by, from, partOf, isOperator = OPERATORS.test(by) }: Caller, { table, before, after }: RowChange): void {
     const name = NAMES[table];
     if (name === undefined) return;
     // Devices join again as often as they like; their own histories have it.
@@ -261,6 +269,7 @@ export class AuditLog extends Table<typeof columns> {
       created_at,
       type: `${name}_${what}.v0`,
       object_id: String((after ?? before)?.id),
+      part_of: partOf ?? null,
       ...{ by, from_address: from, before: before && this.#shown(before), after: after && this.#shown(after) },
     });
     this.#keepPolicies(id, before?.[POLICY] ?? null, after?.[POLICY] ?? null);

@@ -129,12 +129,12 @@ export class Devices extends tableOf('devices', deviceColumns) {
     return chosenRows(this, { ...LISTED_BY, sorted }, filters, this.#conditions(filters, ids), { before, limit });
   }
 
-  /** The ids of all those for which all filters hold, oldest first. */
-  idsOf(filters: DeviceFilters, online: Iterable<string>): string[] {
+  /** All those for which all filters hold, oldest first. */
+  all(filters: DeviceFilters, online: Iterable<string>, limit: number): DeviceRow[] {
     const further = this.#conditions(filters, JSON.stringify([...online]));
     const search = filters.search ? [searchCondition(LISTED_BY.searched, filters.search)] : [];
     const [sql, ...values] = joined([['TRUE'], ...further, ...search]);
-    return this.database.allValues(`SELECT id FROM devices WHERE ${sql} ORDER BY id`, values).map(([id]) => String(id));
+    return this.where(`${sql} ORDER BY id LIMIT ?`, [...values, limit]);
   }
 
   #conditions(filters: DeviceFilters, online: string): SqlPart[] {

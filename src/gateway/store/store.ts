@@ -10,6 +10,7 @@ import { apiKeysTable, BotUsers, Credentials } from './accounts.ts';
 import { AgentUpdates } from './agent-updates.ts';
 import { AuditLog } from './audit-log.ts';
 import { BoundPolicies } from './bound-policies.ts';
+import { BulkActions } from './bulk-actions.ts';
 import { certificateAuthoritiesTable, TlsCertificates } from './certificates.ts';
 import { CloudEndpoints } from './cloud-endpoints.ts';
 import { ConditionHistory, SentMessages } from './condition-history.ts';
@@ -98,6 +99,7 @@ function createTables(database: Database, box: SecretsBox) {
     applicationSessions: new ApplicationSessions(database, applicationUsers),
     applicationUsers,
     botUsers: new BotUsers(database),
+    bulkActions: new BulkActions(database),
     certificateAuthorities: certificateAuthoritiesTable(database),
     cloudEndpoints: new CloudEndpoints(database),
     conditionHistory: new ConditionHistory(database),

@@ -20,6 +20,9 @@ export const AuditFilters = z.strictObject({
   }),
   since: time.meta({ description: 'RFC 3339: changes from then on.' }),
   until: time.meta({ description: 'RFC 3339: changes before then.' }),
+  part_of: name.meta({
+    description: 'The id of a bulk action: its changes, which are left out without this, `object_id` or `search`.',
+  }),
 });
 export type AuditFilters = z.output<typeof AuditFilters>;
 
@@ -41,6 +44,7 @@ export const AuditEvent = z
     from_address: orNull(z.string()).describe(
       "The address that the change came from; null for a command on the gateway's machine.",
     ),
+    part_of: orNull(z.string()).describe('The id of the bulk action that the change is a part of; null: of none.'),
     before: values.describe('Members before the change, without secrets; null when it was created.'),
     after: values.describe('Members after the change; null when it was deleted.'),
     policy_difference: z

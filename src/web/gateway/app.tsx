@@ -15,6 +15,7 @@ import { SectionView } from './section-view.tsx';
 import { agentsSection } from './sections/agents-section.tsx';
 import { auditLogSection } from './sections/audit-log-section.tsx';
 import { responsesSection, tunnelGroupsSection } from './sections/backends-section.tsx';
+import { bulkActionsSection } from './sections/bulk-actions-section.tsx';
 import { authoritiesSection, certificatesSection } from './sections/certificates-section.tsx';
 import { apiKeysSection, authtokensSection, botUsersSection } from './sections/credentials-section.tsx';
 import { devicesSection, invitesSection } from './sections/devices-section.tsx';
@@ -62,7 +63,11 @@ const LazyHistory = lazy<{ news: ReadonlySignal<News> }>(
 
 /** The sections, as the navigation has them. */
 const GROUPS = [
-  { name: 'fleet', title: 'Fleet', sections: [devicesSection, agentsSection, endpointsSection, invitesSection] },
+  {
+    name: 'fleet',
+    title: 'Fleet',
+    sections: [devicesSection, agentsSection, endpointsSection, invitesSection, bulkActionsSection],
+  },
   { name: 'names', title: 'Names', sections: [domainsSection, certificatesSection, tcpAddressesSection] },
   {
     name: 'traffic',

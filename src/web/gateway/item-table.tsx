@@ -16,13 +16,15 @@ export interface ItemTableProps<T extends Item> {
   /** Buttons of each row. */
   actions?: (item: T) => readonly Action[];
   onAction?: (action: Action) => void;
+  /** Which rows are chosen, with the names of their checkboxes. Left out: they have none. */
+  choice?: { has(item: T): boolean; toggle(item: T): void; nameOf(item: T): string };
   /** The present order, and what changes it. Left out: it is not sorted. */
   order?: { sort: string; onSort: (sort: string) => void };
 }
 
 /** A table of items. On a phone, each row becomes a card whose cells name their column. */
 export function ItemTable<T extends Item>(props: ItemTableProps<T>): JSX.Element {
-  const { title, columns, items, section, actions, onAction, order } = props;
+  const { title, columns, items, section, actions, onAction, order, choice } = props;
   return (
     <div class="card table">
       <table aria-label={title}>
@@ -49,7 +51,15 @@ export function ItemTable<T extends Item>(props: ItemTableProps<T>): JSX.Element
             <tr key={item.id}>
               {columns.map(({ head, cell }, place) => (
                 <td key={head} data-label={head}>
-                  <div>
+                  <div class={choice && place === 0 ? 'with-check' : undefined}>
+                    {choice && place === 0 && (
+                      <input
+                        type="checkbox"
+                        aria-label={`Choose ${choice.nameOf(item)}`}
+                        checked={choice.has(item)}
+                        onChange={() => choice.toggle(item)}
+                      />
+                    )}
                     {section !== undefined && place === 0 ? (
                       <a class="row-link" href={linkTo(section, item.id)}>
                         {cell(item)}

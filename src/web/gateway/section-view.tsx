@@ -1,4 +1,4 @@
-import { type ReadonlySignal, useSignal, useSignalEffect } from '@preact/signals';
+import { type ReadonlySignal, type Signal, useSignal, useSignalEffect } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { besidePage } from '../ui/api.ts';
@@ -9,6 +9,7 @@ import { PlusIcon } from '../ui/icons.tsx';
 import { EmptyState, ProblemNotice } from '../ui/notice.tsx';
 import { linkTo, queryInAddress, route, useTitle } from '../ui/router.ts';
 import { FormDialog } from './action-dialogs.tsx';
+import { BulkBar, type Chosen, NOTHING_CHOSEN } from './bulk.tsx';
 import type { ItemForm } from './form.tsx';
 import { ItemTable } from './item-table.tsx';
 import { ItemView } from './item-view.tsx';
@@ -97,11 +98,13 @@ function List<T extends Item>({ section, list }: { section: Section<T>; list: Pa
   const filter = useSignal(searchInAddress());
   const limits = useSignal<FilterValues>(filtersInAddress(section));
   const rows = useSignal(ROWS);
+  const chosen = useSignal<Chosen>(NOTHING_CHOSEN);
   /** Shows what a search, filters and an order choose, and keeps that in the address. */
   const choose = (search: string, values: FilterValues) => {
     filter.value = search;
     limits.value = values;
     rows.value = ROWS;
+    chosen.value = NOTHING_CHOSEN;
     keepSearch(search, values);
     const query = filterQuery(section, values, search);
     if (`${query}` !== asked.current) void list.limitTo(query);
@@ -126,7 +129,9 @@ function List<T extends Item>({ section, list }: { section: Section<T>; list: Pa
   const title = section.title;
   const searchLabel = `Search ${title.replace(/^[A-Z](?=[a-z])/, (letter) => letter.toLowerCase())}`;
   const { [SORT]: sort = '', ...others } = limits.value;
-  const isLimited = filterQuery(section, others, filter.value).size > 0;
+  const limit = filterQuery(section, others, filter.value);
+  const isLimited = limit.size > 0;
+  const shown = matching.slice(0, rows.value);
   const isEmpty = items.length === 0 && !isLimited && list.state.value === 'complete' && list.problem.value === null;
   /** The search has not read everything. */
   const isCut = wanted !== '' && list.state.value === 'more' && items.length >= MOST && list.problem.value === null;
@@ -193,11 +198,15 @@ function List<T extends Item>({ section, list }: { section: Section<T>; list: Pa
           {section.empty.command !== undefined && <pre>{section.empty.command}</pre>}
         </EmptyState>
       )}
+      {section.bulk && matching.length > 0 && (
+        <BulkBar {...section.bulk} chosen={chosen} shown={shown.map(({ id }) => id)} filter={limit} />
+      )}
       {matching.length > 0 && (
         <ItemTable
           title={title}
           columns={section.columns}
-          items={matching.slice(0, rows.value)}
+          items={shown}
+          {...(section.bulk && { choice: choiceOf(chosen, section, shown) })}
           section={section.name}
           order={{ sort, onSort: (wanted) => choose(filter.value, { ...limits.value, [SORT]: wanted }) }}
         />
@@ -234,6 +243,20 @@ function useAddress(section: Pick<Section, 'name'>, listener: (isBack: boolean) 
     };
     return route.subscribe(() => queueMicrotask(changed));
   }, [section.name]);
+}
+
+/** What the checkboxes of rows say and do. A row that is left out of all that match leaves those shown. */
+function choiceOf<T extends Item>(chosen: Signal<Chosen>, { nameOf }: Pick<Section<T>, 'nameOf'>, shown: readonly T[]) {
+  const { value } = chosen;
+  return {
+    nameOf,
+    has: ({ id }: T) => 'filter' in value || value.ids.has(id),
+    toggle({ id }: T) {
+      const ids = new Set('ids' in value ? value.ids : shown.map((item) => item.id));
+      if (!ids.delete(id)) ids.add(id);
+      chosen.value = { ids };
+    },
+  };
 }
 
 interface FiltersProps<T extends Item> {

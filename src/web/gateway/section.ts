@@ -1,5 +1,6 @@
 import type { ComponentChildren, JSX } from 'preact';
 import { keepInAddress, linkTo, queryInAddress } from '../ui/router.ts';
+import type { BulkKind } from './bulk.tsx';
 import type { ItemForm } from './form.tsx';
 import type { Watched } from './session.ts';
 
@@ -70,6 +71,8 @@ export interface Section<T extends Item = Item> extends Watched {
   isSearched: boolean;
   /** What the API sorts by. */
   sorts: readonly string[];
+  /** What can be done with many of them at once, and what they are called. */
+  bulk?: { choices: readonly BulkKind[]; noun: readonly [one: string, many: string] };
   /** Where the list is a file to save. */
   exportPath?: string;
   empty: { title: string; text: string; command?: string };

@@ -64,6 +64,38 @@ it('gateway invites and devices are limited and sorted', async () => {
   expect(await commands.run('log', '--search', 'Lift')).toMatch(/device_created \S+ lift$/m);
 });
 
+it('gateway devices does something with many devices at once, after a count and a confirmation', async () => {
+  const code = /^join-\S+$/m.exec(await commands.run('invite', '--site', 'a.localhost', '--uses', '9'))?.[0] ?? '';
+  for (const name of ['lift', 'cam', 'door']) await join(code, name);
+  const labels = async () =>
+    JSON.parse(await commands.run('devices', '--json', '--sort', 'name')).map(
+      (each: { labels: object }) => each.labels,
+    );
+  expect(await commands.run('devices', 'label', '--site', 'a.localhost', '--set', 'floor=2', '--dry-run')).toBe(
+    '3 devices, 0 online\n',
+  );
+  const unconfirmed = commands.run('devices', 'label', '--all', '--set', 'floor=2');
+  await expect(unconfirmed).rejects.toMatchObject({ exitCode: 2, message: expect.stringContaining('add --yes') });
+  await expect(commands.run('devices', 'label', '--set', 'floor=2')).rejects.toMatchObject({ exitCode: 2 });
+  await expect(commands.run('devices', 'revoke', 'cam', '--all', '--yes')).rejects.toMatchObject({ exitCode: 2 });
+  expect(await labels()).toEqual([{}, {}, {}]);
+  expect(await commands.run('devices', 'label', '--search', 'i', '--set', 'floor=2', '--yes')).toBe(
+    'label: done for 1 of 1\n',
+  );
+  expect(await commands.run('devices', 'label', 'cam', 'door', '--set', 'a=b', '--remove', 'floor')).toBe(
+    'label: done for 2 of 2\n',
+  );
+  expect(await labels()).toEqual([{ a: 'b' }, { a: 'b' }, { floor: '2' }]);
+  await expect(commands.run('devices', 'restart', '--label', 'a=b', '--yes')).rejects.toMatchObject({
+    ...{ exitCode: 1, message: 'failed for 2 of 2 devices' },
+  });
+  expect(commands.printed).toMatch(/^cam +dev_\S+ +offline$/m);
+  const { id } = JSON.parse(await commands.run('devices', 'revoke', '--all', '--yes', '--json'));
+  expect(await commands.run('devices', '--state', 'revoked')).toMatch(/cam .*\n.*/);
+  expect(await commands.run('log', '--type', 'bulk_action')).toContain(`bulk_action_created ${id}`);
+  await expect(commands.run('devices', 'cancel', 'blk_1')).rejects.toMatchObject({ exitCode: 1 });
+}, 60_000);
+
 it('gateway invite --help shows its defaults as one writes them', async () => {
   await expect(commands.run('invite', '--help')).rejects.toMatchObject({ code: 'commander.helpDisplayed' });
   expect(commands.printed).toContain('(default: 7d)');

@@ -172,7 +172,13 @@ it('a search of the audit log reads a part of it at a time, and says where to go
     for (let number = 0; number < 5_200; number++)
       auditLog.insert({
         ...{ id: ids.next('evt'), created_at: '2026-01-01T00:00:00Z', type: 'device_updated.v0', object_id: 'dev_1' },
-        ...{ by: 'ak_1', from_address: null, before: null, after: { name: number === 3 ? 'needle' : 'hay' } },
+        ...{
+          by: 'ak_1',
+          from_address: null,
+          part_of: null,
+          before: null,
+          after: { name: number === 3 ? 'needle' : 'hay' },
+        },
       });
   });
   const first = await server.call('GET', '/audit_events?search=needle');
@@ -206,6 +212,7 @@ async function fill(store: Store, text: string): Promise<void> {
     tlsCertificates.insert(copy(tlsCertificates.page(null, 1), { ...row('cert'), description: null }));
     people.insert(copy(people.page(null, 1), { ...row('prs'), email: `${text}@example.com`, name: text }));
     credentials.insert(copy(credentials.page(null, 1), { ...row('cr'), description: text }));
+    store.bulkActions.insert(copy(store.bulkActions.page(null, 1), { ...row('blk'), action: 'revoke' }));
     const user = row('au');
     store.applicationUsers.insert({
       ...{ ...user, issuer: 'https://id.example.com', subject: user.id, email: `${text}@example.com` },
@@ -226,7 +233,14 @@ async function fill(store: Store, text: string): Promise<void> {
       ...{ comes_and_goes: false, settled: true, acknowledged_at: null, acknowledged_by: null, silenced_until: null },
       ...{ silenced_by: null, told: [], withheld: [] },
     });
-    const change = { type: 'domain_created.v0', object_id: 'rd_1', by: 'ak_1', from_address: null, before: null };
+    const change = {
+      type: 'domain_created.v0',
+      object_id: 'rd_1',
+      by: 'ak_1',
+      from_address: null,
+      part_of: null,
+      before: null,
+    };
     store.auditLog.insert({ ...row('evt'), ...change, after: { domain: text } });
   });
 }

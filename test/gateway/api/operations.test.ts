@@ -22,6 +22,7 @@ interface Fixtures {
   leafPem: string;
   leafKeyPem: string;
   vaultId: string;
+  deviceId: string;
 }
 type Body = (fixtures: Fixtures) => Record<string, unknown>;
 
@@ -106,6 +107,10 @@ const BODIES: { [Family in keyof Operations]: OperationsWithBody<Operations[Fami
     update: () => ({ description: 'second' }),
   },
   auditEvents: {},
+  bulkActions: {
+    create: ({ deviceId, n }) => ({ action: 'label', device_ids: [deviceId], labels: { floor: `${n}` } }),
+    count: () => ({ action: 'restart', filter: { state: 'online' } }),
+  },
   tunnels: {},
   history: {},
   tunnelSessions: {},
@@ -155,6 +160,7 @@ beforeAll(async () => {
     leafPem: leaf.certificatePem,
     leafKeyPem: leaf.privateKeyPem,
     vaultId: (await server.call('POST', '/vaults', { name: 'all' })).id,
+    deviceId: await joinedDevice(),
   };
 });
 afterAll(() => server.close());

@@ -145,7 +145,15 @@ it('the history marks what concerns an endpoint or a device, and for the gateway
   const at = (minutes: number) => new Date(Date.now() - minutes * 60_000).toISOString();
   const note = (type: string, object_id: string, minutes: number, after: object) =>
     store.auditLog.insert({
-      ...{ id: store.ids.next('evt'), created_at: at(minutes), type, object_id, by: 'gateway', from_address: null },
+      ...{
+        id: store.ids.next('evt'),
+        created_at: at(minutes),
+        type,
+        object_id,
+        by: 'gateway',
+        from_address: null,
+        part_of: null,
+      },
       ...{ before: null, after: { ...after, secret_hash: 'x' } },
     });
   await store.database.write(() => {

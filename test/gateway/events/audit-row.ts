@@ -9,6 +9,7 @@ export function auditRow(number: number, description = 'a'): AuditRow {
     object_id: `ipp_${number}`,
     by: 'ak_1',
     from_address: '127.0.0.1',
+    part_of: null,
     before: null,
     after: { id: `ipp_${number}`, description },
   };

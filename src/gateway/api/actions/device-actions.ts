@@ -5,7 +5,7 @@ import { type Device, devices } from '../../../management/resources/device.ts';
 import { type EnrolmentKey, enrolmentKeys } from '../../../management/resources/enrolment.ts';
 import { deviceDomain } from '../../devices/device-names.ts';
 import { createEnrolmentKey, joinCode } from '../../devices/invite.ts';
-import { approveDevice, revokeDevice, rotateDevice, updateDevice } from '../../devices/manage-devices.ts';
+import { approveDevice, deleteDevice, revokeDevice, rotateDevice, updateDevice } from '../../devices/manage-devices.ts';
 import type { LiveSession, LiveTunnel } from '../../endpoints/live-view.ts';
 import type { DeviceRow, EnrolmentKeyRow } from '../../store/devices.ts';
 import { changed } from '../../store/sql/table.ts';
@@ -58,8 +58,7 @@ function actionsOnDevices(context: ApiContext): ActionsOf<typeof OPERATIONS.devi
     async delete(id, _body, caller) {
       const { credential_id } = await database.write(() => {
         const row = stored(id);
-        if (row.credential_id !== null) store.credentials.delete(row.credential_id);
-        rows.delete(row.id);
+        deleteDevice(store, row);
         return row;
       }, caller);
       if (credential_id !== null) await live.revoke({ credentialIds: [credential_id] });

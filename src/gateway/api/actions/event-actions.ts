@@ -16,7 +16,7 @@ import {
 } from '../../../management/resources/event.ts';
 import { isMessageTarget, MESSAGE_TARGETS, type MessageTarget } from '../../../management/resources/message-target.ts';
 import { readAuthority } from '../../certificates/certificate-upload.ts';
-import { actorDescriptions, policyDifferenceOf } from '../../events/shown-events.ts';
+import { actorDescriptions, asListed, policyDifferenceOf } from '../../events/shown-events.ts';
 import { type AuditRow, CHANGE_TYPES } from '../../store/audit-log.ts';
 import {
   ACTIVITY_TYPES,
@@ -291,7 +291,7 @@ function auditEventActions(context: ApiContext): ActionsOf<typeof OPERATIONS.aud
     undo: async (id, _body, caller) => shown(await undoPolicyChange(context, id, caller)),
     list: (before, limit, filter) => {
       const describe = actorDescriptions(store);
-      return shownPart(auditLog.look(filter, { before }, limit), (row) => showEvent(links, row, describe));
+      return shownPart(auditLog.look(asListed(filter), { before }, limit), (row) => showEvent(links, row, describe));
     },
   };
 }

@@ -66,6 +66,7 @@ function tunnelSessionActions(context: ApiContext) {
     restart: send('restart'),
     stop: send('stop'),
     update: send('update'),
+    disconnect: send('disconnect'),
   };
 }
 

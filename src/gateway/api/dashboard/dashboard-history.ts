@@ -185,7 +185,7 @@ function changesOf({ store }: ApiContext, about: About | null, from: string, to:
   const { auditLog } = store;
   const rest = 'AND created_at >= ? AND created_at < ? ORDER BY id DESC LIMIT ?';
   const range = [from, to, MAX_EVENTS + 1];
-  if (about === null) return auditLog.where(`${NOT_SHOWN} ${rest}`, range);
+  if (about === null) return auditLog.where(`${NOT_SHOWN} AND part_of IS NULL ${rest}`, range);
   const own = auditLog.where(`object_id IN (SELECT value FROM json_each(?)) ${rest}`, [
     ...[JSON.stringify(about.ids)],
     ...range,

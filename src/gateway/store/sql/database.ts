@@ -67,6 +67,8 @@ export interface Caller {
   readonly isOperator?: boolean;
   /** IP address; null for a command. */
   readonly from: string | null;
+  /** The id of the bulk action that the change is a part of; left out: of none. */
+  readonly partOf?: string;
 }
 
 type Values = Readonly<Record<string, unknown>>;

@@ -702,6 +702,36 @@ const MIGRATIONS: readonly string[] = [
   ) STRICT, WITHOUT ROWID;
   CREATE INDEX agent_updates_by_version ON agent_updates (version);
   `,
+  `
+  -- What is done with many devices, one after another.
+  CREATE TABLE bulk_actions (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    action TEXT NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('running', 'finished', 'cancelled')),
+    devices INTEGER NOT NULL,
+    labels TEXT,
+    remove_labels TEXT,
+    filter TEXT,
+    by TEXT NOT NULL,
+    from_address TEXT,
+    finished_at TEXT,
+    end_reason TEXT
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX bulk_actions_running ON bulk_actions (id) WHERE state = 'running';
+  -- Its devices that are left, and those for which it failed.
+  CREATE TABLE bulk_action_devices (
+    action_id TEXT NOT NULL REFERENCES bulk_actions ON DELETE CASCADE,
+    device_id TEXT NOT NULL,
+    name TEXT NOT NULL,
+    -- Null: it has not had its turn.
+    reason TEXT,
+    PRIMARY KEY (action_id, device_id)
+  ) STRICT, WITHOUT ROWID;
+  -- The bulk action that a change is a part of.
+  ALTER TABLE audit_log ADD COLUMN part_of TEXT;
+  CREATE INDEX audit_log_parts ON audit_log (part_of, id) WHERE part_of IS NOT NULL;
+  `,
 ];
 
 /** Of a database that this program has written. */

@@ -44,7 +44,8 @@ export function titleOf(event: Pick<AuditEvent, 'type'>): string {
 
 /** What people call the object. */
 export function objectOf({ before, after, object_id }: Pick<AuditEvent, 'before' | 'after' | 'object_id'>): string {
-  const { domain, name, host, description } = after ?? before ?? {};
+  const { domain, name, host, description, action, devices } = after ?? before ?? {};
+  if (typeof devices === 'number') return `${action}: ${devices} devices`;
   return (
     [domain, name, host, description].find((text) => typeof text === 'string' && text !== '')?.toString() ?? object_id
   );
@@ -100,6 +101,7 @@ export const auditLogSection: Section<AuditEvent> = {
     { name: 'object_id', label: 'Id of the object' },
     { name: 'by', label: 'By' },
     { name: 'since', label: 'When', options: SPANS, parameter: sinceOf },
+    { name: 'part_of', label: 'Id of the bulk action' },
   ],
   exportPath: '/dashboard/audit-log.jsonl',
   empty: {
@@ -115,6 +117,7 @@ export const auditLogSection: Section<AuditEvent> = {
         value: <Actor {...event} />,
       },
       ...optional('From', event.from_address),
+      ...optional('Bulk action', event.part_of && <ItemLink id={event.part_of} />),
       { label: 'When', value: <Ago moment={event.created_at} /> },
     ];
   },

@@ -15,6 +15,7 @@ import { ANNOTATIONS, DESCRIPTION_FIELD, memberColumns, memberFacts, resource } 
 import { RESOURCES } from '../resources.ts';
 import { api } from '../session.ts';
 import { TunnelTable } from './agents-section.tsx';
+import { DEVICE_BULK } from './bulk-actions-section.tsx';
 
 const APPROVAL_HINT = 'Anyone with the code can join until it expires.';
 const usedBy = (uses: number, most: number | null) => (most === null ? `${uses} joined` : `${uses} of ${most} joined`);
@@ -206,6 +207,7 @@ export const devicesSection = resource<Device>(RESOURCES.devices, {
     { head: 'Tunnels', cell: ({ tunnels }) => tunnels.length },
     { head: 'Last 24 h', cell: ({ id }) => <LastDayLine id={id} /> },
   ],
+  bulk: { choices: DEVICE_BULK, noun: ['device', 'devices'] },
   filters: [stateChoice(DEVICE_STATES), SITE_FILTER, LABEL_FILTER, VERSION_FILTER],
   empty: { title: 'No devices yet', text: 'Add a site: it ends with a code with which devices join.' },
   facts: (device) => [
