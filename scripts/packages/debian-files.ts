@@ -1,3 +1,4 @@
+import { basename } from 'node:path';
 import {
   AGENT_SERVICE,
   configFolderOf,
@@ -66,6 +67,14 @@ export function maintainerScripts(service: Service): Record<string, string> {
   );
 }
 
+/** Written by the program when it is set up. Its updates end with the package, and go on with the next one. */
+const UPDATE_TIMER = '/etc/systemd/system/device-agent-update-check.timer';
+const UPDATES_GO_ON = `if [ -e ${UPDATE_TIMER} ] && command -v systemctl > /dev/null; then
+  systemctl --quiet enable ${basename(UPDATE_TIMER)} || true
+  [ ! -d /run/systemd/system ] || systemctl --no-block start ${basename(UPDATE_TIMER)} || true
+fi
+`;
+
 function postinst(service: Service): string {
   const { name, credential, startsWith } = service;
   const settings = `grep -Eqs '${startsWith.source}' ${settingsFileOf(service)}`;
@@ -101,6 +110,7 @@ if command -v systemctl > /dev/null; then
   fi
 fi
 
+${name === AGENT_SERVICE.name ? UPDATES_GO_ON : ''}
 if [ -d /run/systemd/system ]; then
   systemctl daemon-reload
   # One that is stopped, by whomever, stays so.
@@ -125,11 +135,19 @@ fi
 
 function prerm({ name, sockets }: Service): string {
   const units = [`${name}.service`, ...(sockets ? [socketOf(name)] : [])].join(' ');
+  const noUpdates = `
+if [ "$1" = remove ] && [ -e ${UPDATE_TIMER} ]; then
+  systemctl --quiet disable --now ${basename(UPDATE_TIMER)} || true
+fi
+`;
   return `if [ "$1" = remove ] && [ -d /run/systemd/system ]; then
   deb-systemd-invoke stop ${units} || true
 fi
-`;
+${name === AGENT_SERVICE.name ? noUpdates : ''}`;
 }
+
+const PURGE_UPDATES = `  rm -rf /etc/systemd/system/device-agent-update* /etc/systemd/system/*.wants/device-agent-update* /var/lib/device-agent-update
+`;
 
 function postrm(service: Service): string {
   const { name, sockets } = service;
@@ -138,7 +156,7 @@ function postrm(service: Service): string {
   return `if [ "$1" = purge ]; then
   rm -rf ${configFolderOf(service)} ${stateFolderOf(service)} /var/cache/${name}
   rm -rf ${links} ${unitFileOf(service)}.d${units}
-  ! getent passwd ${name} > /dev/null || userdel ${name} || true
+${name === AGENT_SERVICE.name ? PURGE_UPDATES : ''}  ! getent passwd ${name} > /dev/null || userdel ${name} || true
 fi
 if [ -d /run/systemd/system ]; then
   systemctl daemon-reload
