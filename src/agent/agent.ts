@@ -23,6 +23,7 @@ import { hasContainerNetwork, type RunningServer, startServer } from './api/serv
 import { presentStatus, type StatusReport } from './api/status-report.ts';
 import { presentDetail, TunnelActions } from './api/tunnel-actions.ts';
 import type { SessionStatus } from './connectors/connector.ts';
+import { DataBudget } from './connectors/data-budget.ts';
 import type { AgentCommand } from './connectors/gateway-link.ts';
 import type { AgentContext } from './context/agent-context.ts';
 import { createConnector } from './gateway-uplink.ts';
@@ -145,8 +146,12 @@ async function launch(context: AgentContext, extras: AgentExtras): Promise<Omit<
   const guard = new UpstreamGuard(settings.allowUpstreams);
   /** For `/status`: addresses of the agent and its gateway, added as they start. */
   const addresses: Record<string, string> = {};
+  const budget =
+    settings.dataBudget && new DataBudget(settings.dataBudget, { file: join(dataDir, 'data-budget.json'), log });
+  onStop(() => budget?.close());
   const uplink = createConnector(context, {
     guard,
+    budget,
     addresses,
     onCommand: extras.onCommand,
     onRefusedAnswer: (forwardsTo, reason) => dialer.answerRefused(forwardsTo, reason),
@@ -238,6 +243,7 @@ async function launch(context: AgentContext, extras: AgentExtras): Promise<Omit<
   const session = () => connector.status;
   const health = {
     ...{ tunnels, monitor, upstreams: abandoned, remoteApi: own, session, version: VERSION },
+    budget: () => budget?.state ?? null,
     uptime: () => (performance.now() - began) / 1000,
     addresses: () => ({ ...addresses, agent: own?.url ?? null }),
   };
@@ -254,6 +260,7 @@ async function launch(context: AgentContext, extras: AgentExtras): Promise<Omit<
       traffic: () => tunnels.traffic,
       session,
       remoteApi: () => own?.status.state ?? null,
+      budget: () => budget?.state ?? null,
       abandoned: () => abandoned.count,
     });
     return loading;

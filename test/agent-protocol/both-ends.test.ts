@@ -356,6 +356,7 @@ describe('peers that support larger windows', () => {
         RequestFeed: false,
         UpstreamStates: false,
         HeartbeatPace: false,
+        DataBudgets: false,
         Node: '',
       });
     }

@@ -121,6 +121,7 @@ export function stubSnapshot(tunnels: FeedTunnel[], changes: Partial<FeedSnapsho
         failed: tunnels.length - online,
       },
       remote_api: null,
+      data_budget: null,
       storage: { last_error: null },
       addresses: {},
     },

@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { SESSION_STATES, type SessionStatus } from '../connectors/connector.ts';
+import type { BudgetState } from '../connectors/data-budget.ts';
 import { TUNNEL_STATES, type TunnelStatus } from '../tunnels/tunnel.ts';
 import type { TunnelManager } from '../tunnels/tunnel-manager.ts';
 import type { Metrics } from './metrics.ts';
@@ -24,6 +25,8 @@ export interface HealthSource {
   session: () => SessionStatus;
   /** Loaded when they are first asked for: that takes longer than the rest of the start. */
   metrics: () => Promise<Metrics>;
+  /** Null without AGENT_DATA_BUDGET; left out: none either. */
+  budget?: () => BudgetState | null;
   version: string;
   /** Seconds since the start. */
   uptime: () => number;
@@ -76,6 +79,19 @@ export const StatusReport = z.object({
   storage: z
     .object({ last_error: LastError.describe('Why the last change of a tunnel could not be saved; null when it was.') })
     .describe('Whether changes reach the disk.'),
+  data_budget: z
+    .object({
+      level: z
+        .enum(['normal', 'warned', 'paused', 'spent'])
+        .describe('warned: 80 % is used; paused: 95 %, so that tunnels answer 503; spent: the device is offline.'),
+      used_bytes: Count.describe('What the device has sent and received in this period, as counted.'),
+      limit_bytes: Count.describe('What it may send and receive.'),
+      since: z.iso.datetime().describe('When the period began.'),
+      until: z.iso.datetime().describe('When it ends.'),
+      next_at: z.iso.datetime().nullable().describe('When the device may go online again; null while it may be.'),
+    })
+    .nullable()
+    .describe('What the device may use of its SIM card; null without AGENT_DATA_BUDGET.'),
   addresses: z
     .record(z.string(), z.string().nullable())
     .describe('Addresses and files of the agent and its gateway by name, such as `api`; null: not known, or not open.'),
@@ -84,6 +100,15 @@ export type StatusReport = z.infer<typeof StatusReport>;
 
 function presentRemoteApi({ url, status: { state, since, lastError } }: RemoteApi): StatusReport['remote_api'] {
   return { url, status: state, since: since.toISOString(), last_error: lastError };
+}
+
+function presentBudget(budget: BudgetState | null): StatusReport['data_budget'] {
+  if (budget === null) return null;
+  const { level, usedBytes, limitBytes, since, until, nextAt } = budget;
+  return {
+    ...{ level, used_bytes: Math.round(usedBytes), limit_bytes: Math.round(limitBytes) },
+    ...{ since: since.toISOString(), until: until.toISOString(), next_at: nextAt?.toISOString() ?? null },
+  };
 }
 
 export function presentStatus(source: Omit<HealthSource, 'metrics'>): StatusReport {
@@ -101,6 +126,7 @@ export function presentStatus(source: Omit<HealthSource, 'metrics'>): StatusRepo
     tunnels: { total: tunnels.list().length, ...tunnels.shownCounts() },
     remote_api: remoteApi && presentRemoteApi(remoteApi),
     storage: { last_error: failure && { code: failure.code, message: failure.message } },
+    data_budget: presentBudget(source.budget?.() ?? null),
     addresses: addresses(),
   };
 }

@@ -73,6 +73,8 @@ const MIN_RESPONSES = 10;
 const MIN_ERRORS = 3;
 const ERROR_SHARE = 1 / 5;
 const FAILING_SHARE = 1 / 2;
+/** As devices warn of it. */
+const WARNED_PERCENT = 80;
 /** Names in a message; it counts the others. */
 const MAX_NAMES = 3;
 
@@ -85,6 +87,7 @@ const PROBES = {
   file_descriptors: descriptorProblem,
   server_errors: responseProblem,
   device_offline: deviceProblem,
+  data_budget: budgetProblem,
   shared_database_detour: detourProblem,
   upstream: upstreamProblem,
   domain_certificate: ({ store }) => certificateProblem(store, store.reservedDomains),
@@ -102,6 +105,7 @@ const OF_ONE_GATEWAY: readonly string[] = [
   'shared_database',
   'file_descriptors',
   'server_errors',
+  'data_budget',
   'shared_database_detour',
   'upstream',
   'events_lost',
@@ -209,6 +213,23 @@ function deviceProblem({ store: { devices }, live }: ConditionSources): Problem 
     subjects: offline.map(({ id: key, name, site, labels, since, ip }) => ({
       ...{ key, name, site, labels, message: `offline since ${since}`, since, network: clientNetwork(ip ?? '') },
     })),
+  };
+}
+
+/** Devices that are online and have used four fifths of their data budget. */
+function budgetProblem({ store: { devices }, live }: ConditionSources): Problem | null {
+  const near = live.sessions().filter(({ budgetPercent = 0 }) => budgetPercent >= WARNED_PERCENT);
+  if (near.length === 0) return null;
+  const subjects = near.map(({ id, credentialId, budgetPercent = 0, ip }) => {
+    const device = credentialId === null ? null : devices.byCredential(credentialId);
+    const message = `${budgetPercent} % of its data budget are used`;
+    const known = device && { key: device.id, name: device.name, site: device.site, labels: device.labels };
+    return { ...(known ?? { key: credentialId ?? id, name: credentialId ?? ip, site: null }), message };
+  });
+  return {
+    message: `devices have nearly used up their data budgets: ${listed(subjects.map(({ name }) => name))}`,
+    remedy: CONDITIONS.data_budget.remedy,
+    subjects,
   };
 }
 

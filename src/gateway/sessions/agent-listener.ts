@@ -40,6 +40,8 @@ export interface ListenerOwner extends EndpointOwner {
   readonly takesWarnings: boolean;
   /** It knows what it has sent: answers need not repeat it. */
   readonly takesShortAnswers: boolean;
+  /** @throws {ApiError} when the device has no data left for the listener */
+  refuseStream(id: string): void;
   /** The response of a listener's upstream was refused. */
   /** Whether it delivers what an upstream has answered, also when it cannot write to it. */
   readonly keepsAnswers: boolean;
@@ -116,6 +118,7 @@ abstract class AgentListener implements AgentUpstream {
   }
 
   openChannel(client: ClientInfo): ByteChannel {
+    this.owner.refuseStream(this.id);
     const channel = this.owner.gate.open(this.lane, this.#preamble(client), hostOf(client.address));
     // SDKs parse it. They wait for more when what they read with it ends in a CR (`@ngrok/ngrok` 1.7.0): a client's first
     // bytes end so once in 256 times, and the client perhaps waits for an answer.
