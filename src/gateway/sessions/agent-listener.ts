@@ -40,7 +40,9 @@ export interface ListenerOwner extends EndpointOwner {
   readonly takesWarnings: boolean;
   /** It knows what it has sent: answers need not repeat it. */
   readonly takesShortAnswers: boolean;
-  /** @throws {ApiError} when the device has no data left for the listener */
+  /** Whether the device's data budget has something left for the listener. */
+  hasDataFor(id: string): boolean;
+  /** @throws {ApiError} when it has not */
   refuseStream(id: string): void;
   /** The response of a listener's upstream was refused. */
   /** Whether it delivers what an upstream has answered, also when it cannot write to it. */
@@ -103,7 +105,7 @@ abstract class AgentListener implements AgentUpstream {
   }
 
   get isResponsive(): boolean {
-    if (this.#isDown || turnTime() < this.#restsUntil) return false;
+    if (this.#isDown || turnTime() < this.#restsUntil || !this.owner.hasDataFor(this.id)) return false;
     return this.lane.unanswered.size === 0 && this.owner.gate.hasRoom(this.lane);
   }
 

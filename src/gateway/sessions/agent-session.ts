@@ -393,8 +393,12 @@ export class AgentSession implements ListenerOwner {
     return this.#budget?.UsedPercent ?? null;
   }
 
+  hasDataFor(id: string): boolean {
+    return this.#budget === null || this.#budget.RetryAfterS === 0 || this.#budget.Exempt.includes(id);
+  }
+
   refuseStream(id: string): void {
-    if (this.#budget === null || this.#budget.RetryAfterS === 0 || this.#budget.Exempt.includes(id)) return;
+    if (this.#budget === null || this.hasDataFor(id)) return;
     const passedS = Math.floor((performance.now() - this.#budget.at) / 1000);
     throw budgetUsedUp(Math.max(1, this.#budget.RetryAfterS - passedS));
   }
