@@ -1,5 +1,5 @@
 /**
- * A device with one agent and one tunnel. Prints {address} of its API; SIGUSR2 prints {bytes, packets, since, state}: what the
+ * A device with one agent and one tunnel. Prints {address} of its API; SIGUSR2 prints {bytes, packets, since, state, counted}: what the
  * device of this namespace has sent and received, with IP headers, and the agent's session. Argument: JSON, see
  * {@link MeasuredDevice}.
  */
@@ -17,6 +17,8 @@ export interface DeviceReading {
   packets: number;
   since: string;
   state: string;
+  /** What the agent has counted for its data budget; null without one. */
+  counted: number | null;
 }
 
 const { upstreamPort, env } = JSON.parse(process.argv[2] ?? '') as MeasuredDevice;
@@ -43,8 +45,12 @@ process.on('SIGUSR2', () => {
   void fetch(`${agent.api}/status`)
     .then((response) => response.json())
     .then((status) => {
-      const { session } = status as { session: { since: string; state: string } };
-      console.log(JSON.stringify({ ...reading, since: session.since, state: session.state }));
+      const { session, data_budget: budget } = status as {
+        session: { since: string; state: string };
+        data_budget?: { used_bytes: number } | null;
+      };
+      const counted = budget?.used_bytes ?? null;
+      console.log(JSON.stringify({ ...reading, since: session.since, state: session.state, counted }));
     });
 });
 process.once('SIGTERM', () => void agent.stop().then(() => process.exit()));

@@ -11,6 +11,7 @@ const LINK = { delay: 30, rate: 20, loss: 0, queue: 200 };
 const DEVICES: Record<string, Record<string, string>> = {
   native: { AGENT_CONNECTOR: 'native' },
   'native, metered': { AGENT_CONNECTOR: 'native', AGENT_LINK: 'metered' },
+  'native, with a budget': { AGENT_CONNECTOR: 'native', AGENT_DATA_BUDGET: '50MB/month' },
   sdk: {},
   'sdk, metered': { AGENT_LINK: 'metered' },
 };
@@ -30,7 +31,15 @@ export async function benchData(): Promise<void> {
   // Each has a network of its own, and hardly anything to do.
   const rows = await Promise.all(wanted.map(async ([name, env]) => [name, ...(await measure(env))]));
   const idle = `idle, a day (from ${IDLE_S} s)`;
-  const columns = ['', idle, 'reconnect', 'silent loss: back after', 'its bytes', `${REQUESTS} small requests, each`];
+  const columns = [
+    '',
+    idle,
+    'reconnect',
+    'silent loss: back after',
+    'its bytes',
+    `${REQUESTS} small requests, each`,
+    'counted',
+  ];
   section('bytes on the wire of a device, both directions, with TCP and IP headers', [columns, ...rows]);
 }
 
@@ -48,7 +57,8 @@ async function measure(own: Record<string, string>): Promise<string[]> {
   await seconds(SETTLE_S);
   const before = await read(device);
   await seconds(IDLE_S);
-  const idle = (await read(device)).bytes - before.bytes;
+  const rested = await read(device);
+  const idle = rested.bytes - before.bytes;
 
   const reconnect = await lose(device, near, port, 'reject with tcp reset');
   await seconds(SETTLE_S);
@@ -59,7 +69,12 @@ async function measure(own: Record<string, string>): Promise<string[]> {
   const start = await read(device);
   await runLoad(target, { path: '/', connections: 1, requests: REQUESTS }, near);
   await seconds(REST_S);
-  const each = ((await read(device)).bytes - start.bytes) / REQUESTS;
+  const end = await read(device);
+  const each = (end.bytes - start.bytes) / REQUESTS;
+  // By the agent, in place of what is on the wire.
+  const ratio = (from: DeviceReading, to: DeviceReading) =>
+    percent(((to.counted ?? 0) - (from.counted ?? 0)) / (to.bytes - from.bytes));
+  const counted = end.counted === null ? '–' : `idle ${ratio(before, rested)}, at work ${ratio(start, end)}`;
 
   for (const child of [device, upstream, gateway]) await child.stop();
   await link.stop();
@@ -70,6 +85,7 @@ async function measure(own: Record<string, string>): Promise<string[]> {
     `${silent.tookS.toFixed(1)} s`,
     `${silent.bytes} B`,
     `${Math.round(each)} B`,
+    counted,
   ];
 }
 
@@ -109,6 +125,8 @@ async function read(device: Child<object>): Promise<DeviceReading> {
   device.process.kill('SIGUSR2');
   return JSON.parse(await line) as DeviceReading;
 }
+
+const percent = (share: number) => `${Math.round(100 * share)} %`;
 
 const seconds = (count: number) => new Promise((resolve) => setTimeout(resolve, count * 1000));
 

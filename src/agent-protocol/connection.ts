@@ -93,6 +93,8 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   /** When the last frames were sent. */
   lastSentAt = performance.now();
   readonly use = new LinkUse();
+  /** Called when bytes have arrived, or are sent. */
+  onTraffic: (() => void) | null = null;
 
   /**
    * @param role which end this is; a gateway's expects a peer that has not authenticated
@@ -191,6 +193,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     trackBuffer(chunk.length);
     this.#recent.add(chunk.length, turnTime());
     this.#received += chunk.length + CHUNK_BYTES;
+    this.onTraffic?.();
     if (this.#received > this.#limits.received) this.close(new Error('too much sent before authentication'));
     else this.#decode(chunk);
   }
@@ -362,6 +365,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     this.lastSentAt = turnTime();
     this.#recent.add(this.#out.length, this.lastSentAt);
     this.#out.writeTo(this.socket);
+    this.onTraffic?.();
     if (isData) this.user.sent?.();
     if (this.socket.writableLength > this.#limits.unread) this.socket.destroy(new Error('the peer does not read'));
   }

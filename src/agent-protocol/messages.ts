@@ -31,6 +31,8 @@ export const StreamType = {
   timesAway: 0xfffffff8,
   /** Of this project only, to gateways that announce it: how far apart the agent's heartbeats are from now on. */
   pace: 0xfffffff7,
+  /** Of this project only, to gateways that announce it: how the device's data budget stands. */
+  dataBudget: 0xfffffff6,
   /** Of this project only: the other gateways of a cluster, where an agent may have a second session. */
   otherNodes: 0xfffffffb,
   heartbeat: 0xffffffff,
@@ -120,6 +122,7 @@ const AuthExtra = z.preprocess(
     timesaway: announced,
     heartbeatpace: announced,
     shortanswers: announced,
+    databudgets: announced,
   }),
 );
 
@@ -253,6 +256,19 @@ export const PaceRequest = z.object({ IntervalMs: z.number().positive() });
 export type PaceRequest = z.output<typeof PaceRequest>;
 export const PaceAnswer = z.object({ Error: text, IntervalMs: z.number().positive().catch(0) });
 
+const MAX_EXEMPT = 8;
+
+/** `RetryAfterS` above 0: no streams are to be opened but to the exempt endpoints, which have the ids of their answers. */
+export const BudgetReport = z.object({
+  UsedPercent: z.number().min(0).max(1000),
+  RetryAfterS: z
+    .number()
+    .min(0)
+    .max(32 * 86_400),
+  Exempt: texts(MAX_EXEMPT),
+});
+export type BudgetReport = z.output<typeof BudgetReport>;
+
 export const CommandAnswer = z.object({ Error: text });
 
 /** Answers that agents get; `Error` is set when the gateway refuses. */
@@ -267,11 +283,12 @@ export const AuthAnswer = z.object({
       UpstreamStates: announced,
       TimesAway: announced,
       HeartbeatPace: announced,
+      DataBudgets: announced,
       Node: announcedText,
     })
     .catch({
       ...{ StreamWindow: 0, SecondLink: false, RequestFeed: false, UpstreamStates: false, TimesAway: false },
-      ...{ HeartbeatPace: false, Node: '' },
+      ...{ HeartbeatPace: false, DataBudgets: false, Node: '' },
     }),
 });
 

@@ -23,6 +23,7 @@ import { hasContainerNetwork, type RunningServer, startServer } from './api/serv
 import { presentStatus, type StatusReport } from './api/status-report.ts';
 import { presentDetail, TunnelActions } from './api/tunnel-actions.ts';
 import type { SessionStatus } from './connectors/connector.ts';
+import { DataBudget } from './connectors/data-budget.ts';
 import type { AgentCommand } from './connectors/gateway-link.ts';
 import type { AgentContext } from './context/agent-context.ts';
 import { createConnector } from './gateway-uplink.ts';
@@ -147,9 +148,13 @@ async function launch(context: AgentContext, extras: AgentExtras): Promise<Omit<
   const time = new GatewayTime({ file: timeFileIn(dataDir), log });
   /** For `/status`: addresses of the agent and its gateway, added as they start. */
   const addresses: Record<string, string> = {};
+  const budget =
+    settings.dataBudget && new DataBudget(settings.dataBudget, { file: join(dataDir, 'data-budget.json'), log });
+  onStop(() => budget?.close());
   const uplink = createConnector(context, {
     guard,
     time,
+    budget,
     addresses,
     onCommand: extras.onCommand,
     onRefusedAnswer: (forwardsTo, reason) => dialer.answerRefused(forwardsTo, reason),
@@ -251,6 +256,7 @@ async function launch(context: AgentContext, extras: AgentExtras): Promise<Omit<
   const health = {
     ...{ tunnels, monitor, upstreams: abandoned, remoteApi: own, session, version: VERSION },
     time: () => time.report(),
+    budget: () => budget?.state ?? null,
     uptime: () => (performance.now() - began) / 1000,
     addresses: () => ({ ...addresses, agent: own?.url ?? null }),
   };
@@ -267,6 +273,7 @@ async function launch(context: AgentContext, extras: AgentExtras): Promise<Omit<
       traffic: () => tunnels.traffic,
       session,
       remoteApi: () => own?.status.state ?? null,
+      budget: () => budget?.state ?? null,
       abandoned: () => abandoned.count,
     });
     return loading;

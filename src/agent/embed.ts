@@ -34,6 +34,8 @@ export interface AgentOptions {
   connector?: 'native' | 'sdk' | undefined;
   /** `metered` for a SIM card: less data, and a silent loss of the link is noticed later. */
   link?: 'default' | 'metered' | undefined;
+  /** Such as `50MB/month`; native connector only. */
+  dataBudget?: string | undefined;
   /** URLs of proxies, as in HTTPS_PROXY and the like; `exempt` as in NO_PROXY. Default: none. */
   proxies?: Partial<Record<'https' | 'http' | 'all' | 'exempt', string>> | undefined;
   /** Domain of the site that new tunnels get names below, and the device's name there. Default: the gateway chooses. */
@@ -223,7 +225,8 @@ function settingsOf(options: AgentOptions): Settings {
       },
     },
     connector,
-    link: parsed('link', 'AGENT_LINK', options.link),
+    link: options.dataBudget === undefined ? parsed('link', 'AGENT_LINK', options.link) : 'metered',
+    dataBudget: parsed('dataBudget', 'AGENT_DATA_BUDGET', options.dataBudget),
     api: {
       host: '127.0.0.1',
       port: parsed('api.port', 'AGENT_PORT', api && String(api.port)),

@@ -8,6 +8,7 @@ import { startError } from '../lib/process/start-error.ts';
 import { VERSION } from '../packaged.ts';
 import type { GatewaySettings } from '../settings/agent-settings.ts';
 import { AuthtokenRenewal } from './authtoken-renewal.ts';
+import type { DataBudget } from './connectors/data-budget.ts';
 import { GatewayConnector } from './connectors/gateway-connector.ts';
 import type { GatewayLinkOptions } from './connectors/gateway-link.ts';
 import { CLOUD_ADDRESS, parseGatewayAddress } from './connectors/gateway-socket.ts';
@@ -62,12 +63,14 @@ export function createConnector(
     Pick<GatewayLinkOptions, 'onCommand'> & {
       guard: UpstreamGuard;
       time: GatewayTime;
+      /** Null: no limit. */
+      budget: DataBudget | null;
       /** For `/status`: those of the gateway are added when it has started. */
       addresses: Record<string, string>;
     },
 ) {
   const { settings, log, clock, onStop } = context;
-  const { guard, time, addresses, onRefusedAnswer, onUploadLost, onCommand } = own;
+  const { guard, time, budget, addresses, onRefusedAnswer, onUploadLost, onCommand } = own;
   const { gateway, dataDir } = settings;
   let uplink: Promise<GatewayUplink> | null = null;
   let opened: GatewayUplink | null = null;
@@ -82,7 +85,16 @@ export function createConnector(
     guard.protectOwnPorts(ownPorts);
     const onDialFailed = () => void connector.emit('dialFailed');
     const pace = await openLinkPace(settings.link, join(dataDir, 'link.json'), context);
-    const options = { ...target, onDialFailed, onCommand, pace, version: VERSION, log, clock };
+    const options = {
+      ...target,
+      onDialFailed,
+      onCommand,
+      pace,
+      budget: (await budget?.open()) ?? null,
+      version: VERSION,
+      log,
+      clock,
+    };
     authtoken = opened.authtoken;
     if (gateway.kind === 'embedded') return openLink(settings.connector, options);
     const renewal = new AuthtokenRenewal(context, { ...gateway, time });

@@ -71,6 +71,7 @@ export class OwnEndpoint {
         address: async () => `unix:${socket}`,
       },
       forwardsTo: 'device-agent',
+      isOwn: true,
     });
   }
 

@@ -99,7 +99,7 @@ interface Rendering {
 
 function render(report: StatusReport, problems: readonly Problem[], { page, now, color }: Rendering): string {
   const paint = (text: string, code: number) => (color ? `\u001b[${code}m${text}\u001b[0m` : text);
-  const { session, tunnels, remote_api: own } = report;
+  const { session, tunnels, remote_api: own, data_budget: budget } = report;
   const rows: [string, string][] = [
     ['Session', `${session.state} for ${since(session.since, now)}, ${gateways(session)}${reconnects(session)}`],
     ['Local API', report.addresses.api ?? 'not listening'],
@@ -107,6 +107,7 @@ function render(report: StatusReport, problems: readonly Problem[], { page, now,
     ['Page', page ?? 'none'],
     ['Tunnels', countsOf(tunnels)],
     ...(report.clock.source === 'gateway' ? [['Clock', clockText(report.clock)] satisfies [string, string]] : []),
+    ...(budget === null ? [] : [['Data', budgetText(budget)] satisfies [string, string]]),
     ['Version', `${report.version}, running for ${durationText(report.uptime_seconds)}`],
   ];
   const width = Math.max(...rows.map(([label]) => label.length));
@@ -128,6 +129,18 @@ function clockText({ system_ahead_seconds: ahead }: StatusReport['clock']): stri
 }
 
 const since = (time: string, now: number): string => durationText((now - Date.parse(time)) / 1000);
+
+function budgetText({
+  level,
+  used_bytes,
+  limit_bytes,
+  until,
+  next_at,
+}: NonNullable<StatusReport['data_budget']>): string {
+  const used = `${(used_bytes / 1e6).toFixed(1)} of ${limit_bytes / 1e6} MB until ${until.slice(0, 10)}`;
+  if (next_at !== null) return `${used}; used up: online again at ${next_at.slice(0, 16).replace('T', ' ')} UTC`;
+  return level === 'paused' || level === 'spent' ? `${used}; tunnels are paused` : used;
+}
 
 function gateways({ gateway, second_gateway: second }: StatusReport['session']): string {
   return second === undefined ? gateway : `${gateway} and ${second}`;

@@ -68,6 +68,12 @@ export const CONDITIONS = {
     remedy: 'check its power and its network; the dashboard says when it was last online, and from where',
     minutes: 10,
   },
+  data_budget: {
+    severity: 'warning',
+    title: 'A device has nearly used up its data budget',
+    remedy: 'look at what uses its tunnels, or raise AGENT_DATA_BUDGET; at 95 %, they answer 503 until the period ends',
+    minutes: 5,
+  },
   shared_database_detour: {
     severity: 'warning',
     title: 'A gateway reaches the shared database only through another one',

@@ -1,3 +1,4 @@
+import type { BudgetPlan } from '../lib/budget-plan.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { PortRange } from '../lib/network/port-range.ts';
 import type { ProxyRules } from '../lib/network/proxy-rules.ts';
@@ -50,6 +51,8 @@ export interface Settings {
   connector: ConnectorKind;
   /** What data on the way to the gateway costs. */
   link: 'default' | 'metered';
+  /** Null: no limit. */
+  dataBudget: BudgetPlan | null;
   api: {
     host: string;
     port: number;
@@ -143,7 +146,8 @@ function agentSettings(values: Parsed, path: (value: string) => string, problems
   return {
     gateway,
     connector: connectorKind(values, gateway, problems),
-    link: values.AGENT_LINK ?? 'default',
+    link: values.AGENT_DATA_BUDGET === null ? (values.AGENT_LINK ?? 'default') : 'metered',
+    dataBudget: dataBudget(values, problems),
     api: {
       host: values.AGENT_HOST,
       port: values.AGENT_PORT,
@@ -228,6 +232,13 @@ function connectorKind(values: Parsed, gateway: GatewaySettings, problems: strin
     );
   }
   return kind;
+}
+
+/** The SDK's connections cannot be counted. */
+function dataBudget(values: Parsed, problems: string[]): BudgetPlan | null {
+  if (values.AGENT_DATA_BUDGET !== null && values.AGENT_CONNECTOR !== 'native')
+    problems.push('AGENT_DATA_BUDGET: only works with AGENT_CONNECTOR=native, which needs a gateway of your own');
+  return values.AGENT_DATA_BUDGET;
 }
 
 /** Reads SSL_CERT_FILE from the process's environment, as the SDK does. */

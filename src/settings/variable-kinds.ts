@@ -1,4 +1,5 @@
 import { isIP, isIPv4, isIPv6 } from 'node:net';
+import { type BudgetPlan, parseBudgetPlan } from '../lib/budget-plan.ts';
 import { isHostname } from '../lib/network/hostname-grammar.ts';
 import { type Cidr, cidrList } from '../lib/network/ip-address.ts';
 import { type PortRange, parsePortRange } from '../lib/network/port-range.ts';
@@ -222,6 +223,14 @@ export interface BackupPlan {
 }
 
 const MAX_BACKUPS = 1000;
+
+export const budgetPlan = (meaning: string): Variable<BudgetPlan> =>
+  kind(
+    meaning,
+    'an amount of at least 1 MB, /day, /week or /month, and perhaps @ with the day that it begins on',
+    parseBudgetPlan,
+    { otherwise: 'no limit', example: '50MB/month@15' },
+  );
 
 export const backupPlan = (meaning: string): Variable<BackupPlan> =>
   kind(

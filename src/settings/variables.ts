@@ -4,6 +4,7 @@ import { parseUpstreamRules, type UpstreamRules } from './upstream-rules.ts';
 import {
   acmeDirectory,
   backupPlan,
+  budgetPlan,
   cidrs,
   count,
   databaseUrl,
@@ -58,6 +59,9 @@ const CONNECTION = {
     'What carries the agent’s sessions. `sdk`: @ngrok/ngrok. `native`: code of this project, for gateways of your own only; chosen automatically there when the SDK has no binary for this platform',
     ['sdk', 'native'],
     'sdk',
+  ),
+  AGENT_DATA_BUDGET: budgetPlan(
+    'How much the device may send and receive on its way to the gateway; implies `AGENT_LINK=metered`, and needs `AGENT_CONNECTOR=native`. At 95 %, tunnels pause; the rest keeps the device reachable now and then',
   ),
   AGENT_LINK: oneOf(
     'What data on the way to the gateway costs. `metered`, for a SIM card: heartbeats are a minute apart, a second gateway is only connected when the first is lost, pages refresh less often',

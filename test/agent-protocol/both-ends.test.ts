@@ -357,6 +357,7 @@ describe('peers that support larger windows', () => {
         UpstreamStates: false,
         TimesAway: false,
         HeartbeatPace: false,
+        DataBudgets: false,
         Node: '',
       });
     }

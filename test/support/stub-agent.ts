@@ -121,6 +121,7 @@ export function stubSnapshot(tunnels: FeedTunnel[], changes: Partial<FeedSnapsho
         failed: tunnels.length - online,
       },
       remote_api: null,
+      data_budget: null,
       storage: { last_error: null },
       clock: { source: 'system', system_ahead_seconds: null, problem: null },
       addresses: {},

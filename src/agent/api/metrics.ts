@@ -1,6 +1,7 @@
 import { Counter, Gauge, Histogram, Registry } from 'prom-client';
 import { addProcessMetrics } from '../../lib/process/process-metrics.ts';
 import { SESSION_STATES, type SessionStatus } from '../connectors/connector.ts';
+import type { BudgetState } from '../connectors/data-budget.ts';
 import { SHOWN_STATES, type ShownState, TUNNEL_STATES, type TunnelState } from '../tunnels/tunnel.ts';
 
 export interface MetricsSource {
@@ -10,6 +11,8 @@ export interface MetricsSource {
   session: () => SessionStatus;
   /** The state of the agent's own domain; null without one. */
   remoteApi: () => TunnelState | null;
+  /** Null without AGENT_DATA_BUDGET. */
+  budget?: () => BudgetState | null;
   /** Connections that upstreams keep open after clients have left. */
   abandoned: () => number;
 }
@@ -73,6 +76,18 @@ export class Metrics {
         const now = source.remoteApi();
         if (now === null) return this.reset();
         for (const state of TUNNEL_STATES) this.set({ state }, state === now ? 1 : 0);
+      },
+    });
+    new Gauge({
+      name: 'device_agent_data_budget_bytes',
+      help: 'Data on the way to the gateway in this period: used, as counted, and the limit; absent without AGENT_DATA_BUDGET.',
+      labelNames: ['kind'],
+      registers,
+      collect() {
+        const state = source.budget?.() ?? null;
+        if (state === null) return this.reset();
+        this.set({ kind: 'used' }, state.usedBytes);
+        this.set({ kind: 'limit' }, state.limitBytes);
       },
     });
     new Counter({

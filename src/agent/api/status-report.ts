@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { SESSION_STATES, type SessionStatus } from '../connectors/connector.ts';
+import type { BudgetState } from '../connectors/data-budget.ts';
 import { TUNNEL_STATES, type TunnelStatus } from '../tunnels/tunnel.ts';
 import type { TunnelManager } from '../tunnels/tunnel-manager.ts';
 import type { Metrics } from './metrics.ts';
@@ -33,6 +34,8 @@ export interface HealthSource {
   session: () => SessionStatus;
   /** Loaded when they are first asked for: that takes longer than the rest of the start. */
   metrics: () => Promise<Metrics>;
+  /** Null without AGENT_DATA_BUDGET; left out: none either. */
+  budget?: () => BudgetState | null;
   version: string;
   /** Seconds since the start. */
   uptime: () => number;
@@ -108,6 +111,19 @@ export const StatusReport = z.object({
         ),
     })
     .describe('The time as the agent uses it: for certificates, sessions of the page, and histories.'),
+  data_budget: z
+    .object({
+      level: z
+        .enum(['normal', 'warned', 'paused', 'spent'])
+        .describe('warned: 80 % is used; paused: 95 %, so that tunnels answer 503; spent: the device is offline.'),
+      used_bytes: Count.describe('What the device has sent and received in this period, as counted.'),
+      limit_bytes: Count.describe('What it may send and receive.'),
+      since: z.iso.datetime().describe('When the period began.'),
+      until: z.iso.datetime().describe('When it ends.'),
+      next_at: z.iso.datetime().nullable().describe('When the device may go online again; null while it may be.'),
+    })
+    .nullable()
+    .describe('What the device may use of its SIM card; null without AGENT_DATA_BUDGET.'),
   addresses: z
     .record(z.string(), z.string().nullable())
     .describe('Addresses and files of the agent and its gateway by name, such as `api`; null: not known, or not open.'),
@@ -116,6 +132,15 @@ export type StatusReport = z.infer<typeof StatusReport>;
 
 function presentRemoteApi({ url, status: { state, since, lastError } }: RemoteApi): StatusReport['remote_api'] {
   return { url, status: state, since: since.toISOString(), last_error: lastError };
+}
+
+function presentBudget(budget: BudgetState | null): StatusReport['data_budget'] {
+  if (budget === null) return null;
+  const { level, usedBytes, limitBytes, since, until, nextAt } = budget;
+  return {
+    ...{ level, used_bytes: Math.round(usedBytes), limit_bytes: Math.round(limitBytes) },
+    ...{ since: since.toISOString(), until: until.toISOString(), next_at: nextAt?.toISOString() ?? null },
+  };
 }
 
 export function presentStatus(source: Omit<HealthSource, 'metrics'>): StatusReport {
@@ -134,6 +159,7 @@ export function presentStatus(source: Omit<HealthSource, 'metrics'>): StatusRepo
     remote_api: remoteApi && presentRemoteApi(remoteApi),
     storage: { last_error: failure && { code: failure.code, message: failure.message } },
     clock: presentClock(time?.() ?? BY_SYSTEM),
+    data_budget: presentBudget(source.budget?.() ?? null),
     addresses: addresses(),
   };
 }

@@ -256,6 +256,8 @@ export interface EndpointRequest {
   upstream: EndpointUpstream;
   /** The upstream as the gateway displays it. */
   forwardsTo: string;
+  /** The device's own API, which the last of its data budget is for. */
+  isOwn?: boolean;
   /** In today's shape, already translated from the legacy one. */
   trafficPolicy?: TrafficPolicyDocument;
   options?: EndpointOptions;

@@ -6,6 +6,7 @@ import type { TrustedCas } from '../../lib/network/tls-options.ts';
 import type { TrustedTime } from '../../lib/network/trusted-time.ts';
 import type { Clock } from '../../lib/time/clock.ts';
 import type { ConnectedEndpoint, EndpointEnd, EndpointRequest, RequestWatcher } from './connector.ts';
+import type { DataBudget } from './data-budget.ts';
 import type { GatewayRoute } from './gateway-route.ts';
 import type { LinkPace } from './link-pace.ts';
 import type { ProgressMonitor } from './progress-monitor.ts';
@@ -26,6 +27,8 @@ export interface GatewayLinkOptions {
   onCommand?: ((command: AgentCommand) => void) | undefined;
   /** Omitted: that of a link whose data costs nothing, and what it learns is not kept. */
   pace?: LinkPace;
+  /** Omitted: the device may send and receive as much as it likes. */
+  budget?: DataBudget | null;
   version: string;
   log: Log;
   clock: Clock;

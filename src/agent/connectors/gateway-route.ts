@@ -1,5 +1,5 @@
 import type { LookupAddress } from 'node:dns';
-import type { LookupFunction } from 'node:net';
+import type { LookupFunction, Socket } from 'node:net';
 import { type Dial, dialThrough, directDial } from '../../lib/network/dial.ts';
 import { addressesOf } from '../../lib/network/loopback-names.ts';
 import { type ProxyRules, type ProxyServer, proxyFor } from '../../lib/network/proxy-rules.ts';
@@ -58,8 +58,16 @@ export interface GatewayRoute {
 
 const OWN_CA = "set NGROK_CA_CERT to a copy of the gateway's ca.pem; if it is one, something intercepts TLS";
 
-/** @param authorities CAs of the gateway; null: that of ngrok's cloud */
-export function routeTo(serverAddr: string | null, proxies: ProxyRules, authorities: TrustedCas | null): GatewayRoute {
+/**
+ * @param authorities CAs of the gateway; null: that of ngrok's cloud
+ * @param onSocket called with each connection
+ */
+export function routeTo(
+  serverAddr: string | null,
+  proxies: ProxyRules,
+  authorities: TrustedCas | null,
+  onSocket: (socket: Socket) => void = () => {},
+): GatewayRoute {
   const address = parseGatewayAddress(serverAddr ?? CLOUD_ADDRESS);
   const proxy = proxyFor(proxies, 'https', address);
   let several = false;
@@ -71,7 +79,12 @@ export function routeTo(serverAddr: string | null, proxies: ProxyRules, authorit
     reached = null;
     return [...first, ...addresses.filter((each) => !first.includes(each))];
   });
-  const dial = proxy ? dialThrough(proxy) : directDial(lookup);
+  const connect = proxy ? dialThrough(proxy) : directDial(lookup);
+  const dial: Dial = async (destination, signal) => {
+    const socket = await connect(destination, signal);
+    onSocket(socket);
+    return socket;
+  };
   const ca = pemOf(authorities);
   const trust = { ca, adviceOnCa: serverAddr === null ? PORTAL_ADVICE : OWN_CA };
   const probe: GatewayProbe = async (signal) => {

@@ -87,6 +87,9 @@ const SOON_SHARE = 1 / 6;
 const RELEASE_SOON_MS = 5 * DAY_MS;
 /** Who has done nothing about a failed update by then does nothing. */
 const FAILED_UPDATE_MS = 7 * DAY_MS;
+/** As devices warn of it. */
+const WARNED_PERCENT = 80;
+
 const PROBES = {
   disk: diskProblem,
   shared_database: sharedDatabaseProblem,
@@ -97,6 +100,7 @@ const PROBES = {
   file_descriptors: descriptorProblem,
   server_errors: responseProblem,
   device_offline: deviceProblem,
+  data_budget: budgetProblem,
   shared_database_detour: detourProblem,
   upstream: upstreamProblem,
   latency: latencyProblem,
@@ -117,6 +121,7 @@ const OF_ONE_GATEWAY: readonly string[] = [
   'shared_database',
   'file_descriptors',
   'server_errors',
+  'data_budget',
   'shared_database_detour',
   'upstream',
   'latency',
@@ -239,6 +244,22 @@ function deviceProblem({ store: { devices }, live }: ConditionSources): Detected
     subjects: offline.map(({ id: key, name, site, labels, since, ip }) => ({
       ...{ key, name, site, labels, message: `offline since ${since}`, since, network: clientNetwork(ip ?? '') },
     })),
+  };
+}
+
+/** Devices that are online and have used four fifths of their data budget. */
+function budgetProblem({ store: { devices }, live }: ConditionSources): Detected | null {
+  const near = live.sessions().filter(({ budgetPercent = 0 }) => budgetPercent >= WARNED_PERCENT);
+  if (near.length === 0) return null;
+  const subjects = near.map(({ id, credentialId, budgetPercent = 0, ip }) => {
+    const device = credentialId === null ? null : devices.byCredential(credentialId);
+    const message = `${budgetPercent} % of its data budget are used`;
+    const known = device && { key: device.id, name: device.name, site: device.site, labels: device.labels };
+    return { ...(known ?? { key: credentialId ?? id, name: credentialId ?? ip, site: null }), message };
+  });
+  return {
+    message: `devices have nearly used up their data budgets: ${listed(subjects.map(({ name }) => name))}`,
+    subjects,
   };
 }
 

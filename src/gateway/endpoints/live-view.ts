@@ -45,6 +45,8 @@ export interface LiveSession {
   startedAt: string;
   transport: string;
   metadata: string;
+  /** How much of its data budget the device has used, in percent; left out: it says nothing of one. */
+  budgetPercent?: number;
 }
 
 export interface LiveTunnel {

@@ -40,6 +40,10 @@ export interface ListenerOwner extends EndpointOwner {
   readonly takesWarnings: boolean;
   /** It knows what it has sent: answers need not repeat it. */
   readonly takesShortAnswers: boolean;
+  /** Whether the device's data budget has something left for the listener. */
+  hasDataFor(id: string): boolean;
+  /** @throws {ApiError} when it has not */
+  refuseStream(id: string): void;
   /** The response of a listener's upstream was refused. */
   /** Whether it delivers what an upstream has answered, also when it cannot write to it. */
   readonly keepsAnswers: boolean;
@@ -101,7 +105,7 @@ abstract class AgentListener implements AgentUpstream {
   }
 
   get isResponsive(): boolean {
-    if (this.#isDown || turnTime() < this.#restsUntil) return false;
+    if (this.#isDown || turnTime() < this.#restsUntil || !this.owner.hasDataFor(this.id)) return false;
     return this.lane.unanswered.size === 0 && this.owner.gate.hasRoom(this.lane);
   }
 
@@ -116,6 +120,7 @@ abstract class AgentListener implements AgentUpstream {
   }
 
   openChannel(client: ClientInfo): ByteChannel {
+    this.owner.refuseStream(this.id);
     const channel = this.owner.gate.open(this.lane, this.#preamble(client), hostOf(client.address));
     if (client.isProbe) channel.traffic = { received: 0, sent: 0 };
     // SDKs parse it. They wait for more when what they read with it ends in a CR (`@ngrok/ngrok` 1.7.0): a client's first

@@ -6,6 +6,7 @@ import {
   type AuthRequest,
   BindLabeledRequest,
   BindRequest,
+  BudgetReport,
   PaceRequest,
   PatchRequest,
   parseMessage,
@@ -16,6 +17,7 @@ import {
   UpstreamState,
 } from '../../agent-protocol/messages.ts';
 import { type RpcAnswer, RpcError, type RpcFeed, type RpcRequest, RpcResponder } from '../../agent-protocol/rpc.ts';
+import { ApiError } from '../../lib/errors.ts';
 import type { MemoryBudget } from '../../lib/memory-budget.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
 import type { OwnerCredential } from '../endpoints/endpoint-owner.ts';
@@ -132,6 +134,7 @@ export class AgentSession implements ListenerOwner {
   #idleTimer: NodeJS.Timeout | undefined;
   /** Proves that a further link comes from the agent of this session, once. */
   #ticket: string | null = null;
+  #budget: (BudgetReport & { at: number }) | null = null;
   #ended = false;
   /** Whether its agent has said that it leaves. */
   #isLeaving = false;
@@ -195,6 +198,7 @@ export class AgentSession implements ListenerOwner {
       ...(this.#announced.upstreamstates && { UpstreamStates: true }),
       ...(this.#announced.timesaway && { TimesAway: true }),
       ...(this.#announced.heartbeatpace && { HeartbeatPace: true }),
+      ...(this.#announced.databudgets && { DataBudgets: true }),
       ...(this.#announced.nodes && this.own.node && { Node: this.own.node.id }),
     };
   }
@@ -361,6 +365,9 @@ export class AgentSession implements ListenerOwner {
       case StreamType.pace:
         if (!this.#announced.heartbeatpace) break;
         return this.#pace(parseMessage(PaceRequest, body, 'ERR_NGROK_301'));
+      case StreamType.dataBudget:
+        if (!this.#announced.databudgets) break;
+        return this.#noteBudget(parseMessage(BudgetReport, body, 'ERR_NGROK_301'));
       case StreamType.linkTicket:
         if (this.#mayHaveTwoLinks) return this.#issueTicket();
         break;
@@ -387,6 +394,32 @@ export class AgentSession implements ListenerOwner {
   /** Whether the agent supports it. Other agents take a session's connection for the session. */
   get #mayHaveTwoLinks(): boolean {
     return this.#announced.secondlink && this.#largestWindow > 0;
+  }
+
+  #noteBudget(budget: BudgetReport): RpcAnswer {
+    this.#budget = { ...budget, at: performance.now() };
+    if (budget.RetryAfterS === 0) return { body: {} };
+    // Connections to upstreams wait for the next request, and would serve it.
+    for (const { id, lane } of this.#listeners.values()) {
+      if (budget.Exempt.includes(id)) continue;
+      for (const stream of [...lane.streams]) stream.cut(budgetUsedUp(budget.RetryAfterS));
+    }
+    return { body: {} };
+  }
+
+  /** How much of its data budget the device has used, in percent; null: it has said nothing of one. */
+  get budgetPercent(): number | null {
+    return this.#budget?.UsedPercent ?? null;
+  }
+
+  hasDataFor(id: string): boolean {
+    return this.#budget === null || this.#budget.RetryAfterS === 0 || this.#budget.Exempt.includes(id);
+  }
+
+  refuseStream(id: string): void {
+    if (this.#budget === null || this.hasDataFor(id)) return;
+    const passedS = Math.floor((performance.now() - this.#budget.at) / 1000);
+    throw budgetUsedUp(Math.max(1, this.#budget.RetryAfterS - passedS));
   }
 
   /** Of the first link: the agent leaves the second one, which carries bulk, as it is. */
@@ -421,6 +454,21 @@ export class AgentSession implements ListenerOwner {
     if (link === null || performance.now() - this.#secondUsedAt < LINK_IDLE_MS) return;
     if (!this.gate.carries(link.connection)) link.end(new Error('the second link was idle'));
   }
+}
+
+function budgetUsedUp(retryAfter: number): ApiError {
+  const message = `The device is on a data budget, which is used up. Its tunnels are paused for ${periodText(retryAfter)}.`;
+  return new ApiError(503, 'ERR_GATEWAY_DATA_BUDGET', message, { retryAfter });
+}
+
+function periodText(seconds: number): string {
+  const [unit, count] =
+    seconds < 7_200
+      ? ['minutes', seconds / 60]
+      : seconds < 172_800
+        ? ['hours', seconds / 3_600]
+        : ['days', seconds / 86_400];
+  return `${Math.ceil(Number(count))} ${unit}`;
 }
 
 /** Compares secrets in a time that says nothing about them. */

@@ -38,6 +38,7 @@ export class LiveAgents implements LiveView {
       startedAt: timestamp(session.startedAt.getTime()),
       transport: 'ngrok/2',
       metadata: session.agent.metadata,
+      ...(session.budgetPercent !== null && { budgetPercent: session.budgetPercent }),
     }));
   }
 

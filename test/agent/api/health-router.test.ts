@@ -39,6 +39,7 @@ it('GET /status answers with version, session, tunnels and addresses', async () 
     },
     tunnels: { total: 1, online: 0, connecting: 0, degraded: 0, offline: 1, failed: 0 },
     remote_api: null,
+    data_budget: null,
     storage: { last_error: null },
     clock: { source: 'system', system_ahead_seconds: null, problem: null },
     addresses: { api: '127.0.0.1:4040' },

@@ -356,6 +356,19 @@ const TABLE: Record<ConditionId, Row> = {
     },
     shownApart: ({ attention }) => attention.offline.total,
   },
+  data_budget: {
+    words: /^devices have nearly used up their data budgets: cam-4$/,
+    make: async () => {
+      const device = await joinedDevice(server.store, { site: 'site.example.com', name: 'cam-4', last_seen_at: null });
+      sessions = [
+        { ...SESSION, credentialId: device.credential_id, budgetPercent: 80 },
+        { ...SESSION, credentialId: 'cr_other', budgetPercent: 79 },
+      ];
+      return () => {
+        sessions = [];
+      };
+    },
+  },
   gateway_silent: {
     words: /^silent gateways: 192\.0\.2\.7:443$/,
     make: () => {

@@ -1,3 +1,4 @@
+import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { Channel, ChannelReceiver } from '../../../agent-protocol/channel.ts';
 import { HeartbeatEcho } from '../../../agent-protocol/heartbeat.ts';
@@ -62,8 +63,9 @@ interface NativeSessionOptions extends SessionLinkOptions {
 
 /** A link to a gateway of our own, without the SDK. */
 export function openNativeLink(options: GatewayLinkOptions): GatewayLink {
-  const { authtoken, version, clock, log, onCommand } = options;
-  const route = routeTo(options.serverAddr, options.proxies, options.authorities);
+  const { authtoken, version, clock, log, onCommand, budget = null } = options;
+  const onSocket = (socket: Socket) => budget?.meter(socket);
+  const route = routeTo(options.serverAddr, options.proxies, options.authorities, onSocket);
   const progress = new ProgressMonitor(clock);
   const resumption: Resumption = { clientId: '', tlsSession: null };
   /** Of sessions beside the first one. Gateways of a cluster resume each other's. */
@@ -79,6 +81,7 @@ export function openNativeLink(options: GatewayLinkOptions): GatewayLink {
     metadata: sessionMetadata(),
     resumption,
     pace,
+    budget,
     clock,
     progress,
     log,
@@ -88,12 +91,15 @@ export function openNativeLink(options: GatewayLinkOptions): GatewayLink {
   const probed = new ProbedConnection(() => socketOptions(fixed), route.probe, clock);
   return {
     ...route,
-    probe: probed.probe,
+    probe: (signal) => {
+      if (budget && !budget.mayConnect) throw new Error(budget.problem);
+      return probed.probe(signal);
+    },
     progress,
     isMetered,
     connect: () => connectNativeSession({ ...fixed, number: 0, authtoken: authtoken() }, { probed }),
     connectTo: ({ address: node, serverName }, signal) => {
-      const { dial, address: its } = routeTo(node, options.proxies, options.authorities);
+      const { dial, address: its } = routeTo(node, options.proxies, options.authorities, onSocket);
       const there = { ...fixed, dial, address: { ...its, serverName }, progress: new ProgressMonitor(clock) };
       // The same agent for the gateways.
       const { clientId } = resumption;
@@ -121,7 +127,8 @@ async function connectNativeSession(
   options: NativeSessionOptions,
   { probed, outer }: { probed?: ProbedConnection; outer?: AbortSignal },
 ): Promise<GatewaySession> {
-  const { clock, authtoken } = options;
+  const { clock, authtoken, budget } = options;
+  if (budget && !budget.mayConnect) throw new SessionRefused(null, budget.problem);
   const work = async (signal: AbortSignal) => {
     const socket = probed?.take() ?? (await connectToGateway(socketOptions(options), signal));
     const session = new NativeSession(socket, options);
@@ -150,6 +157,8 @@ interface Served {
   endpoint: SessionEndpoint;
   upstream: EndpointUpstream;
   stopReports: (() => void) | undefined;
+  /** The device's own API. */
+  isOwn: boolean;
 }
 
 /** A session with a gateway. It lives as long as one of its links. */
@@ -164,6 +173,9 @@ class NativeSession implements GatewaySession {
   readonly #served = new Map<string, Served>();
   #hasReports = false;
   #takesUpstreamStates = false;
+  #reportsBudget = false;
+  /** What the gateway knows of the budget. */
+  #reported = '';
   /** Connections of clients. */
   #streams = 0;
   #onNoStreams = () => {};
@@ -189,7 +201,8 @@ class NativeSession implements GatewaySession {
     const { authtoken, version, metadata, resumption, number } = this.options;
     const { clientId } = resumption;
     const heartbeats = { heartbeatIntervalS: HEARTBEAT_INTERVAL_S, heartbeatToleranceS: HEARTBEAT_TOLERANCE_S };
-    const request = authRequest({ authtoken, clientId, version, metadata, number, ...heartbeats });
+    const hasBudget = this.options.budget !== null;
+    const request = authRequest({ authtoken, clientId, version, metadata, number, hasBudget, ...heartbeats });
     const answer = await this.#links.call(StreamType.auth, request, AuthAnswer);
     if (answer.Error !== '') {
       this.end('refused');
@@ -199,6 +212,8 @@ class NativeSession implements GatewaySession {
     resumption.clientId = answer.ClientId;
     this.#links.extend(answer.Extra);
     this.options.pace.joined();
+    this.#reportsBudget = answer.Extra.DataBudgets;
+    this.#followBudget();
     this.#hasReports = answer.Extra.RequestFeed;
     this.#takesUpstreamStates = answer.Extra.UpstreamStates;
     if (answer.Extra.TimesAway) this.reportAway = (times) => this.#reportAway(times);
@@ -260,6 +275,31 @@ class NativeSession implements GatewaySession {
     }
   }
 
+  #followBudget(): void {
+    const { budget } = this.options;
+    if (budget === null) return;
+    const stop = budget.onChange(() => void this.#reportBudget().catch(() => {}));
+    this.#links.signal.addEventListener('abort', stop);
+    void this.#reportBudget().catch(() => {});
+  }
+
+  /** Ends the session when nothing is left; else the gateway is told what concerns it. */
+  async #reportBudget(): Promise<void> {
+    const { budget } = this.options;
+    if (budget === null || this.#links.signal.aborted) return;
+    const { level, usedBytes, limitBytes, restS } = budget.state;
+    if (level === 'spent') return this.end(budget.problem);
+    if (!this.#reportsBudget) return;
+    const isPaused = level === 'paused';
+    const exempt = [...this.#served].filter(([, { isOwn }]) => isOwn).map(([id]) => id);
+    const known = JSON.stringify([level, exempt]);
+    if (known === this.#reported || (level === 'normal' && this.#reported === '')) return;
+    this.#reported = known;
+    const RetryAfterS = isPaused ? restS : 0;
+    const UsedPercent = Math.round((100 * usedBytes) / limitBytes);
+    await this.#links.call(StreamType.dataBudget, { UsedPercent, RetryAfterS, Exempt: exempt }, CommandAnswer);
+  }
+
   async #otherNodes(): Promise<GatewayNode[]> {
     const {
       Error: reason,
@@ -313,7 +353,7 @@ class NativeSession implements GatewaySession {
 
   #serve({ Id, Proto }: ProxyHeader, channel: Channel): ChannelReceiver | null {
     const served = this.#served.get(Id);
-    if (!served) return null;
+    if (!served || (this.options.budget?.isPaused && !served.isOwn)) return null;
     this.#streams += 1;
     return new UpstreamStream(channel, {
       connecting: served.upstream.connect(),
@@ -359,7 +399,8 @@ class NativeSession implements GatewaySession {
     const { upstream, options } = request;
     // Only a pool has another member to choose.
     const stopReports = this.#takesUpstreamStates && options?.pooling ? this.#reportReach(id, upstream) : undefined;
-    this.#served.set(id, { endpoint, upstream, stopReports });
+    this.#served.set(id, { endpoint, upstream, stopReports, isOwn: request.isOwn === true });
+    if (request.isOwn) void this.#reportBudget().catch(() => {});
     return endpoint;
   }
 

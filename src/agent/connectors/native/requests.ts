@@ -41,6 +41,7 @@ export function authRequest(options: {
   metadata: string;
   heartbeatIntervalS: number;
   heartbeatToleranceS: number;
+  hasBudget: boolean;
   /** Above 0 for a session beside the first one. */
   number: number;
 }): object {
@@ -76,6 +77,7 @@ export function authRequest(options: {
       TimesAway: true,
       HeartbeatPace: true,
       ShortAnswers: true,
+      DataBudgets: options.hasBudget,
       LegNumber: options.number,
     }),
   };

@@ -11,6 +11,7 @@ import type { Log } from '../../../lib/log/log.ts';
 import { availableMemory, MemoryBudget } from '../../../lib/memory-budget.ts';
 import type { Clock } from '../../../lib/time/clock.ts';
 import { withSignal } from '../../../lib/time/deadline.ts';
+import type { DataBudget } from '../data-budget.ts';
 import { redact } from '../gateway-error.ts';
 import { connectToGateway, type GatewaySocketOptions } from '../gateway-socket.ts';
 import { BUSY_TICKS, type LinkPace, TICK_MS } from '../link-pace.ts';
@@ -33,6 +34,7 @@ export interface SessionLinkOptions extends Pick<GatewaySocketOptions, 'address'
   authtoken: string;
   resumption: Resumption;
   pace: LinkPace;
+  budget: DataBudget | null;
   clock: Clock;
   log: Log;
 }
@@ -151,6 +153,8 @@ export class SessionLinks {
     };
     const link: SessionLink = new SessionLink(socket, user, this.#memory);
     link.connection.extend(this.#window);
+    const { budget } = this.options;
+    if (budget) link.connection.onTraffic = () => budget.sample();
     return link;
   }
 

@@ -1,0 +1,255 @@
+import { readFile } from 'node:fs/promises';
+import type { Socket } from 'node:net';
+import { z } from 'zod';
+import { type BudgetPlan, periodOf } from '../../lib/budget-plan.ts';
+import { messageOf } from '../../lib/errors.ts';
+import { writeDurably } from '../../lib/files/durable-write.ts';
+import type { Log } from '../../lib/log/log.ts';
+
+/** Shares of the budget: people are warned; tunnels pause, and the rest is spread over the period. */
+const WARNED = 0.8;
+const PAUSED = 0.95;
+/** Bytes that the end of all connections may cost. */
+const LAST_BYTES = 8_192;
+/** The file is written for so many shares of the budget at a time, before they are used: it is never behind. */
+const SHARES = 200;
+/** A device that is offline for its budget comes back when it may use so much: a reconnect, and an hour of presence. */
+const PRESENCE_BYTES = 20_480;
+/** IP and TCP with timestamps; IPv6 has 20 more. */
+const HEADERS = { IPv4: 52, IPv6: 72 };
+const SEGMENT = 1_428;
+/** Packets without data that open and close a connection, and the look-up of a name. */
+const OPEN_BYTES = 3 * 60 + 250;
+const CLOSE_BYTES = 4 * 72;
+
+export type BudgetLevel = 'normal' | 'warned' | 'paused' | 'spent';
+
+/** What is known of the budget, for people. */
+export interface BudgetState {
+  level: BudgetLevel;
+  usedBytes: number;
+  limitBytes: number;
+  since: Date;
+  until: Date;
+  /** Seconds until then. */
+  restS: number;
+  /** When the device may go online again; null while it may be. */
+  nextAt: Date | null;
+}
+
+/** `spare`: what may have passed while that was written; 0 after an orderly stop. */
+const Saved = z.object({ since: z.iso.datetime(), counted: z.number().nonnegative(), spare: z.number().nonnegative() });
+
+/**
+ * Counts what the device sends and receives on its way to the gateway, and says what it may. Payload is counted exactly;
+ * headers and acknowledgements, which programs cannot see, are estimated upwards. What the file says is never less than what
+ * was counted, whenever the process ends.
+ */
+export class DataBudget {
+  #since: number;
+  #until: number;
+  #used = 0;
+  /** What the file says. */
+  #saved = 0;
+  #writing: Promise<void> | null = null;
+  /** Bytes that were counted during the last write. */
+  #passedMeanwhile = 0;
+  #level: BudgetLevel = 'normal';
+  readonly #meters = new Set<SocketMeter>();
+  readonly #listeners = new Set<() => void>();
+
+  constructor(
+    readonly plan: BudgetPlan,
+    private readonly own: { file: string; log: Log; now?: () => number; write?: typeof writeDurably },
+  ) {
+    const { start, end } = periodOf(plan, this.#now);
+    this.#since = start;
+    this.#until = end;
+  }
+
+  /** Reads what was counted. A file that is damaged counts as a period that has just begun. */
+  async open(): Promise<this> {
+    const { file, log } = this.own;
+    const saved = await readFile(file, 'utf8')
+      .then((text) => Saved.parse(JSON.parse(text)))
+      .catch((error: unknown) => {
+        if (!messageOf(error).includes('ENOENT'))
+          log.warn({ file, reason: messageOf(error) }, 'data budget unreadable');
+        return null;
+      });
+    if (saved !== null && Date.parse(saved.since) >= this.#since) {
+      // Of a later period: the clock is behind.
+      this.#since = Date.parse(saved.since);
+      this.#until = periodOf(this.plan, this.#since).end;
+      this.#used = Math.min(this.plan.bytes, saved.counted + saved.spare);
+      this.#saved = this.#used;
+    }
+    await this.#save();
+    this.#look();
+    return this;
+  }
+
+  get state(): BudgetState {
+    this.sample();
+    return {
+      level: this.#level,
+      usedBytes: this.#used,
+      limitBytes: this.plan.bytes,
+      since: new Date(this.#since),
+      until: new Date(this.#until),
+      restS: Math.max(1, Math.ceil((this.#until - this.#now) / 1000)),
+      nextAt: this.mayConnect ? null : new Date(this.#nextAt),
+    };
+  }
+
+  /** Whether a session may begin. */
+  get mayConnect(): boolean {
+    this.#look();
+    return this.#level === 'normal' || this.#level === 'warned' || this.#used + this.#presence <= this.#line;
+  }
+
+  /** Whether tunnels may use no more of it. */
+  get isPaused(): boolean {
+    return this.#level === 'paused' || this.#level === 'spent';
+  }
+
+  /** Why there is no session. */
+  get problem(): string {
+    const nextAt = new Date(this.#nextAt).toISOString().slice(0, 16).replace('T', ' ');
+    return `data budget of ${this.plan.bytes / 1e6} MB a ${this.plan.period} used up: online again at ${nextAt} UTC`;
+  }
+
+  /** @returns ends it */
+  onChange(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => void this.#listeners.delete(listener);
+  }
+
+  /** Counts a connection from its first packet. */
+  meter(socket: Socket): void {
+    const meter = new SocketMeter(socket, (bytes) => this.#count(bytes));
+    this.#meters.add(meter);
+    this.#count(OPEN_BYTES);
+    socket.once('close', () => {
+      meter.sample();
+      this.#meters.delete(meter);
+      this.#count(CLOSE_BYTES);
+    });
+  }
+
+  /** To be called when something has passed. */
+  sample(): void {
+    for (const meter of this.#meters) meter.sample();
+    this.#look();
+  }
+
+  /** Writes what was counted exactly, rather than what was set aside. */
+  async close(): Promise<void> {
+    for (const meter of this.#meters) meter.sample();
+    await this.#writing;
+    await this.#write(this.#used, 0);
+  }
+
+  get #now(): number {
+    return (this.own.now ?? Date.now)();
+  }
+
+  /** More on a slow disk: three times what has passed while it wrote. */
+  get #share(): number {
+    return Math.max(this.plan.bytes / SHARES, 3 * this.#passedMeanwhile);
+  }
+
+  get #presence(): number {
+    return Math.min(PRESENCE_BYTES, ((1 - PAUSED) * this.plan.bytes) / 2);
+  }
+
+  /** What may be used up to now once tunnels pause: the rest of the budget, evenly until the period ends. */
+  get #line(): number {
+    const passed = Math.min(1, Math.max(0, (this.#now - this.#since) / (this.#until - this.#since)));
+    const rest = (1 - PAUSED) * this.plan.bytes - LAST_BYTES;
+    return PAUSED * this.plan.bytes + Math.max(0, rest) * passed;
+  }
+
+  get #nextAt(): number {
+    const rest = (1 - PAUSED) * this.plan.bytes - LAST_BYTES;
+    const passed = (this.#used + this.#presence - PAUSED * this.plan.bytes) / rest;
+    return passed >= 1 || rest <= 0 ? this.#until : this.#since + passed * (this.#until - this.#since);
+  }
+
+  #count(bytes: number): void {
+    this.#used += bytes;
+    if (this.#used > this.#saved - this.#share / 2 && this.#saved < this.plan.bytes) void this.#save();
+  }
+
+  #look(): void {
+    const now = this.#now;
+    if (now >= this.#until) this.#begin(now);
+    const { bytes } = this.plan;
+    const isPaused = this.#used >= PAUSED * bytes - LAST_BYTES;
+    const isSpent = isPaused && this.#used >= this.#line;
+    const level = isSpent ? 'spent' : isPaused ? 'paused' : this.#used >= WARNED * bytes ? 'warned' : 'normal';
+    if (level === this.#level) return;
+    this.#level = level;
+    const facts = { level, used_bytes: Math.round(this.#used), limit_bytes: bytes };
+    if (level === 'normal') this.own.log.info(facts, 'data budget');
+    else this.own.log.warn(facts, 'data budget');
+    for (const listener of this.#listeners) listener();
+  }
+
+  #begin(now: number): void {
+    const { start, end } = periodOf(this.plan, now);
+    this.#since = start;
+    this.#until = end;
+    this.#used = 0;
+    this.#saved = 0;
+    void this.#save();
+  }
+
+  /** Sets the next share aside, on the disk. One write at a time. */
+  #save(): Promise<void> {
+    this.#writing ??= this.#write(Math.min(this.#used + this.#share, this.plan.bytes), this.#share).finally(() => {
+      this.#writing = null;
+    });
+    return this.#writing;
+  }
+
+  async #write(counted: number, spare: number): Promise<void> {
+    const { file, log, write = writeDurably } = this.own;
+    this.#saved = counted;
+    const since = new Date(this.#since).toISOString();
+    const text = `${JSON.stringify({ since, counted: Math.ceil(counted), spare: Math.ceil(spare) })}\n`;
+    const before = this.#used;
+    try {
+      await write(file, text, 0o600);
+      this.#passedMeanwhile = Math.max(0, this.#used - before);
+    } catch (error) {
+      log.error({ file, reason: messageOf(error) }, 'data budget not saved');
+    }
+  }
+}
+
+/** Estimates the packets of a connection from what has passed since it was last looked at. */
+class SocketMeter {
+  #read = 0;
+  #written = 0;
+
+  constructor(
+    private readonly socket: Socket,
+    private readonly count: (bytes: number) => void,
+  ) {}
+
+  sample(): void {
+    const { bytesRead, bytesWritten } = this.socket;
+    const [received, sent] = [bytesRead - this.#read, bytesWritten - this.#written];
+    if (received + sent === 0) return;
+    this.#read = bytesRead;
+    this.#written = bytesWritten;
+    const headers = this.socket.remoteFamily === 'IPv6' ? HEADERS.IPv6 : HEADERS.IPv4;
+    for (const bytes of [received, sent]) {
+      if (bytes === 0) continue;
+      const segments = Math.ceil(bytes / SEGMENT);
+      // An acknowledgement for two of them, and one for the rest.
+      this.count(bytes + headers * (segments + Math.ceil(segments / 2)));
+    }
+  }
+}

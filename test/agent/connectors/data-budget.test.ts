@@ -1,0 +1,205 @@
+import { EventEmitter } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { Socket } from 'node:net';
+import { join } from 'node:path';
+import { expect, it, onTestFinished, vi } from 'vitest';
+import { DataBudget } from '../../../src/agent/connectors/data-budget.ts';
+import { GatewayConnector } from '../../../src/agent/connectors/gateway-connector.ts';
+import { openLink } from '../../../src/agent/open-link.ts';
+import { parseBudgetPlan, periodOf } from '../../../src/lib/budget-plan.ts';
+import { writeDurably } from '../../../src/lib/files/durable-write.ts';
+import { NO_PROXIES } from '../../../src/lib/network/proxy-rules.ts';
+import { systemClock } from '../../../src/lib/time/clock.ts';
+import { upstreamAt } from '../../support/connectors.ts';
+import { getPublic, startTestGateway } from '../../support/gateway.ts';
+import { serving } from '../../support/loopback.ts';
+import { seeded } from '../../support/seeded.ts';
+import { silentLog } from '../../support/silent-log.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
+
+const DAY_MS = 86_400_000;
+const NOVEMBER = Date.UTC(2026, 10, 1);
+
+/** A connection that has carried what it is told to. */
+class CountedSocket extends EventEmitter {
+  bytesRead = 0;
+  bytesWritten = 0;
+  remoteFamily = 'IPv4';
+}
+
+function budgetOf(text: string, file = join(temporaryFolder(), 'data-budget.json'), write = writeDurably) {
+  const time = { now: NOVEMBER };
+  const budget = new DataBudget(parseBudgetPlan(text), { file, log: silentLog, now: () => time.now, write });
+  const socket = new CountedSocket();
+  const pass = (bytes: number) => {
+    socket.bytesRead += bytes;
+    budget.sample();
+  };
+  return { budget, time, file, pass, begin: () => budget.meter(socket as unknown as Socket) };
+}
+
+it.each([
+  ['50MB/month', { bytes: 50e6, period: 'month', startDay: 1 }],
+  ['1.5 GB/week@7', { bytes: 1.5e9, period: 'week', startDay: 7 }],
+  ['2000kB/day', { bytes: 2e6, period: 'day', startDay: 1 }],
+])('%s is a budget', (text, plan) => {
+  expect(parseBudgetPlan(text)).toEqual(plan);
+});
+
+it.each(['50', '50MB', '50MB/year', '10kB/day', '50MB/month@29', '50MB/month@0', '-5MB/day'])('%s is none', (text) => {
+  expect(() => parseBudgetPlan(text)).toThrow();
+});
+
+it('periods begin on the day that was asked for', () => {
+  const from = (text: string, date: string) => {
+    const { start, end } = periodOf(parseBudgetPlan(text), Date.parse(date));
+    return [start, end].map((at) => new Date(at).toISOString().slice(0, 10));
+  };
+  expect(from('5MB/month@15', '2026-01-03T12:00:00Z')).toEqual(['2025-12-15', '2026-01-15']);
+  expect(from('5MB/month@15', '2026-01-15T00:00:00Z')).toEqual(['2026-01-15', '2026-02-15']);
+  expect(from('5MB/week@1', '2026-11-29T23:00:00Z')).toEqual(['2026-11-23', '2026-11-30']);
+  expect(from('5MB/day', '2026-11-29T23:00:00Z')).toEqual(['2026-11-29', '2026-11-30']);
+});
+
+it('people are warned at 80 %, tunnels pause at 95 %, and the rest is spread over the period', async () => {
+  const { budget, time, pass, begin } = budgetOf('50MB/month');
+  await budget.open();
+  begin();
+  pass(39e6);
+  expect(budget.state.level).toBe('warned');
+  pass(6.5e6);
+  const { level, usedBytes } = budget.state;
+  // On the first day, nothing of the rest may be used yet.
+  expect([level, budget.mayConnect]).toEqual(['spent', false]);
+  expect(usedBytes).toBeLessThan(50e6);
+  const next = budget.state.nextAt?.getTime() ?? 0;
+  time.now = next + 1;
+  expect(budget.mayConnect).toBe(true);
+  expect(budget.state.level).toBe('paused');
+  // To the end of the period, it comes and goes, and never has more.
+  let online = 0;
+  for (; time.now < NOVEMBER + 30 * DAY_MS - 1; time.now += 60_000) {
+    if (!budget.mayConnect && budget.state.level === 'spent') continue;
+    online += 1;
+    pass(300);
+    expect(budget.state.usedBytes).toBeLessThanOrEqual(50e6);
+  }
+  expect(online).toBeGreaterThan(1_000);
+  time.now = NOVEMBER + 30 * DAY_MS;
+  expect(budget.state).toMatchObject({ level: 'normal', usedBytes: 0 });
+});
+
+it('a clock that goes backwards begins no period', async () => {
+  const { budget, time, pass, begin, file } = budgetOf('5MB/day');
+  await budget.open();
+  begin();
+  pass(1e6);
+  time.now -= 5 * DAY_MS;
+  expect(budget.state.usedBytes).toBeGreaterThan(1e6);
+  await budget.close();
+  const again = new DataBudget(parseBudgetPlan('5MB/day'), { file, log: silentLog, now: () => time.now });
+  await again.open();
+  expect(again.state.usedBytes).toBeGreaterThan(1e6);
+});
+
+it('whenever the process ends, the file knows of at least what was counted', async () => {
+  const random = seeded(7);
+  for (let round = 0; round < 100; round++) {
+    const file = join(temporaryFolder(), 'data-budget.json');
+    const isSlow = round % 2 === 1;
+    let writing: Promise<unknown> = Promise.resolve();
+    let release = () => {};
+    // What is being written is there only at the next step but one.
+    const write: typeof writeDurably = (...args) => {
+      const held = new Promise<void>((resolve) => {
+        release = resolve;
+        if (!isSlow) resolve();
+      });
+      const written = held.then(() => writeDurably(...args));
+      writing = written;
+      return written;
+    };
+    const { budget, pass, begin } = budgetOf('5MB/day', file, write);
+    const opening = budget.open();
+    await vi.waitFor(() => {
+      release();
+      expect(readFileSync(file, 'utf8')).not.toBe('');
+    }, 10_000);
+    await opening;
+    begin();
+    for (let step = Math.floor(random() * 12); step > 0; step--) {
+      pass(Math.floor(random() * 9_000));
+      if (step % 2 === 1) continue;
+      release();
+      await writing;
+    }
+    const { usedBytes } = budget.state;
+    // The power is cut: only the file is left.
+    const text = readFileSync(file, 'utf8');
+    const next = budgetOf('5MB/day', file).budget;
+    await next.open();
+    expect(next.state.usedBytes, `round ${round}: ${text}`).toBeGreaterThanOrEqual(usedBytes);
+    expect(next.state.usedBytes).toBeLessThan(usedBytes + 0.05 * 5e6);
+  }
+});
+
+it('an orderly stop loses nothing, and sets nothing aside', async () => {
+  const { budget, pass, begin, file } = budgetOf('5MB/day');
+  await budget.open();
+  begin();
+  pass(123_456);
+  const { usedBytes } = budget.state;
+  await budget.close();
+  const again = budgetOf('5MB/day', file).budget;
+  await again.open();
+  expect(again.state.usedBytes).toBe(Math.ceil(usedBytes));
+});
+
+it('at 95 %, clients of tunnels get 503 and when to come back, the own API answers, and then the device is offline', async () => {
+  const gateway = await startTestGateway();
+  onTestFinished(() => gateway.close());
+  const port = await serving(createServer((_req, res) => res.end(Buffer.alloc(60_000))));
+  // Half of the period has passed, and half of the rest is there.
+  const now = NOVEMBER + 0.5 * DAY_MS;
+  const file = join(temporaryFolder(), 'data-budget.json');
+  const budget = new DataBudget(parseBudgetPlan('2MB/day'), { file, log: silentLog, now: () => now });
+  await budget.open();
+  const options = {
+    authtoken: () => gateway.authtoken,
+    serverAddr: gateway.sessionAddress,
+    authorities: { pem: gateway.sessionCa },
+    proxies: NO_PROXIES,
+    version: '1.0.0',
+    log: silentLog,
+    clock: systemClock,
+    budget,
+  };
+  const agent = new GatewayConnector(options, 'gateway', () => openLink('native', options));
+  onTestFinished(() => agent.stop());
+  const online = new Promise<void>((resolve) => agent.once('online', resolve));
+  await agent.start();
+  await online;
+  const upstream = upstreamAt(`http://127.0.0.1:${port}`);
+  const cam = await agent.open({ protocol: 'http', domain: 'cam.localhost', upstream, forwardsTo: 'x' });
+  const own = await agent.open({ protocol: 'http', domain: 'agent.localhost', upstream, forwardsTo: 'y', isOwn: true });
+  expect((await getPublic(gateway, cam.url)).status).toBe(200);
+  let answer = await getPublic(gateway, cam.url);
+  for (let asked = 0; asked < 60 && answer.status === 200; asked++) answer = await getPublic(gateway, cam.url);
+  expect(answer.status, answer.body).toBe(503);
+  expect(Number(answer.headers['retry-after'])).toBeGreaterThan(3_600);
+  expect(answer.body).toContain('data budget');
+  expect(budget.state.usedBytes).toBeLessThan(2e6);
+  const { usedBytes } = budget.state;
+  for (let asked = 0; asked < 20; asked++) expect((await getPublic(gateway, cam.url)).status).toBe(503);
+  // They cost the device nothing.
+  expect(budget.state.usedBytes - usedBytes).toBeLessThan(3_000);
+  if (budget.state.level === 'paused') expect([200, 502, 404]).toContain((await getPublic(gateway, own.url)).status);
+  await vi.waitFor(async () => {
+    if (budget.state.level === 'paused') await getPublic(gateway, own.url).catch(() => {});
+    expect(agent.isOnline).toBe(false);
+  }, 15_000);
+  expect(budget.state.level).toBe('spent');
+  expect(budget.state.usedBytes).toBeLessThanOrEqual(2e6);
+  await vi.waitFor(() => expect(agent.status.lastError?.message).toContain('online again at'), 5_000);
+});
