@@ -96,7 +96,7 @@ export const CONDITIONS = {
     severity: 'warning',
     title: 'An endpoint cannot be reached as clients do',
     remedy:
-      'The dashboard and GET /endpoints name the stage that broke: name, connection, certificate, policy, session or upstream.',
+      'mend the stage that broke, which the dashboard and GET /endpoints name: name, connection, certificate, policy, session or upstream',
     minutes: 3,
   },
   domain_certificate: {

@@ -13,11 +13,11 @@ import type { EdgeContext } from '../context/gateway-context.ts';
 import { nameOfPlace } from '../endpoints/endpoint-address.ts';
 import type { GatewayEndpoint, RefusesClient } from '../endpoints/online-endpoint.ts';
 import {
-  outcomeText,
   PROBE_HEADER,
   PROBE_METHOD,
   type ProbeOutcome,
   type ProbeTokens,
+  probeText,
 } from '../endpoints/probe-outcome.ts';
 import { clientMemory } from './clients/client-memory.ts';
 import { HttpClients, type HttpClientsOptions } from './clients/http-clients.ts';
@@ -354,7 +354,7 @@ export class EdgeServer {
       if (res.destroyed) return;
       res.shouldKeepAlive = false;
       res.isProbe = true;
-      res.writeHead(200, [PROBE_HEADER, outcomeText(outcome), 'cache-control', 'no-store', 'content-length', '0']);
+      res.writeHead(200, [PROBE_HEADER, probeText(outcome), 'cache-control', 'no-store', 'content-length', '0']);
       res.end();
     };
     const found = this.#routing.probed(req, scheme);

@@ -54,7 +54,7 @@ function tokenOf(key: string, host: string, period: number): string {
   return createHmac('sha256', key).update(`${period} ${host}`).digest('base64url');
 }
 
-export function outcomeText({ stage, message }: ProbeOutcome): string {
+export function probeText({ stage, message }: ProbeOutcome): string {
   return `${stage ?? 'reached'} ${message ? encodeURIComponent(message) : NOTHING}`;
 }
 
