@@ -99,14 +99,15 @@ interface Rendering {
 
 function render(report: StatusReport, problems: readonly Problem[], { page, now, color }: Rendering): string {
   const paint = (text: string, code: number) => (color ? `\u001b[${code}m${text}\u001b[0m` : text);
-  const { session, tunnels, remote_api: own, data_budget: budget } = report;
+  // Agents of earlier versions say neither how the budget nor how the clock is.
+  const { session, tunnels, remote_api: own, data_budget: budget = null } = report;
   const rows: [string, string][] = [
     ['Session', `${session.state} for ${since(session.since, now)}, ${gateways(session)}${reconnects(session)}`],
     ['Local API', report.addresses.api ?? 'not listening'],
     ['Remote API', own ? `${own.status} for ${since(own.since, now)}, ${own.url}` : 'none; AGENT_DOMAIN is not set'],
     ['Page', page ?? 'none'],
     ['Tunnels', countsOf(tunnels)],
-    ...(report.clock.source === 'gateway' ? [['Clock', clockText(report.clock)] satisfies [string, string]] : []),
+    ...(report.clock?.source === 'gateway' ? [['Clock', clockText(report.clock)] satisfies [string, string]] : []),
     ...(budget === null ? [] : [['Data', budgetText(budget)] satisfies [string, string]]),
     ['Version', `${report.version}, running for ${durationText(report.uptime_seconds)}`],
   ];

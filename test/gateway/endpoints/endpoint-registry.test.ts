@@ -9,7 +9,8 @@ const owner = ownerWith('cr_1', null);
 /** An agent's session with an authtoken. */
 function ownerWith(id: string, ownerId: string | null, hasRules = false): ListenerOwner {
   const gate = { hasRoom: () => true };
-  return { credential: { id, ownerId, hasRules: () => hasRules }, gate } as unknown as ListenerOwner;
+  const credential = { id, ownerId, hasRules: () => hasRules };
+  return { credential, gate, hasDataFor: () => true } as unknown as ListenerOwner;
 }
 
 function endpoint(protocol: EndpointProtocol, host: string, { port = 443, internal = false } = {}): BoundEndpoint {
