@@ -24,6 +24,7 @@ import { AuthtokenAuthentication } from './access/authtoken-authentication.ts';
 import { addressRules, RestrictedAddresses } from './access/ip-rules.ts';
 import { policySecrets } from './access/policy-secrets.ts';
 import type { GatewayMetrics } from './api/gateway-metrics.ts';
+import { probeAt } from './api/shown-probes.ts';
 import { HttpChallenges, TlsAlpnChallenges, TxtChallenges } from './certificates/challenges/challenges.ts';
 import { DomainCertificates } from './certificates/domain-certificates.ts';
 import { openLocalCa } from './certificates/local-ca/local-ca.ts';
@@ -392,10 +393,14 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     ...edgeEndpoints(edgeIndex.served()),
     ...cloudEndpoints.views(),
   ]);
-  statusSources = { live, history, ports: addresses.ports, since: systemClock.now() };
   const probeCode = isProbing ? await import('./probes/start-probes.ts') : null;
   const probes =
     (probeTokens && probeCode?.startProbes(context, { live, tokens: probeTokens, caPem: ca.caPem })) ?? null;
+  const isUnreached = (url: string): boolean => {
+    const probe = probeAt({ live, ...(probes && { probes }) }, url);
+    return probe !== null && !probe.reached && probe.stage !== 'policy';
+  };
+  statusSources = { live, history, isUnreached, ports: addresses.ports, since: systemClock.now() };
   const fleetUpdates = new FleetUpdates({ ...context, live }, () => cluster?.primary.isSelf ?? true);
   onStop(() => fleetUpdates.stop());
   const conditions = async (): Promise<readonly Condition[]> => {

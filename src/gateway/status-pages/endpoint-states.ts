@@ -37,10 +37,16 @@ export type DaysOf = ReadonlyMap<string, readonly StatusDay[]>;
 interface Sources {
   readonly live: Pick<LiveView, 'endpoints' | 'askElsewhere'>;
   readonly history: Pick<TrafficHistory, 'read'> | null;
+  /** Whether the gateway has asked as clients do, and something but the policy kept it from an endpoint; left out: it asks none. */
+  readonly isUnreached?: (url: string) => boolean;
 }
 
 /** The last days of endpoints, the last one is today (UTC). Without a history, they are missing. @param now milliseconds since 1970 */
-export async function daysOf(urls: readonly string[], { history }: Sources, now: number): Promise<DaysOf> {
+export async function daysOf(
+  urls: readonly string[],
+  { history }: Pick<Sources, 'history'>,
+  now: number,
+): Promise<DaysOf> {
   const days = new Map<string, readonly StatusDay[]>();
   const to = (Math.floor(now / MINUTE_MS / MINUTES.days) + 1) * MINUTES.days;
   const range = { from: to - SHOWN_DAYS * MINUTES.days, to, step: MINUTES.days };
@@ -80,7 +86,7 @@ export async function statesOf(
   { now, upMs }: { now: number; upMs: number },
 ): Promise<EndpointState[]> {
   if (sources === null) return urls.map(() => 'unknown');
-  const { live, history } = sources;
+  const { live, history, isUnreached = () => false } = sources;
   const { missing = [] } = (await live.askElsewhere?.()) ?? {};
   const online = new Set(live.endpoints().map(({ url }) => url));
   const minute = Math.floor(now / MINUTE_MS);
@@ -90,6 +96,10 @@ export async function statesOf(
     if (!online.has(url)) {
       const isNew = history !== null && (days.get(url) ?? []).every(({ known }) => known === 0);
       states.push(isNew || upMs < GRACE_MS || missing.length > 0 ? 'unknown' : 'down');
+      continue;
+    }
+    if (isUnreached(url)) {
+      states.push('down');
       continue;
     }
     const steps = (await history?.read({ kind: 'endpoint', key: url }, range))?.steps ?? [];

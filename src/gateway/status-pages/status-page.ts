@@ -19,6 +19,8 @@ export interface StatusSources {
   readonly live: Pick<LiveView, 'endpoints' | 'askElsewhere'>;
   /** Null: the gateway keeps none. */
   readonly history: Pick<TrafficHistory, 'read'> | null;
+  /** As in {@link statesOf}. */
+  readonly isUnreached?: (url: string) => boolean;
   /** Where the gateway's endpoints are, unless a URL says otherwise. */
   readonly ports: AddressSettings['ports'];
   /** When agents could connect first, in milliseconds of the clock. */

@@ -129,6 +129,11 @@ describe('an endpoint', () => {
     expect(await now()).toBe(state);
   });
 
+  it('that the gateway does not reach as clients do is down', async () => {
+    sources = sources && { ...sources, isUnreached: (url) => url === CAM };
+    expect(await now()).toBe('down');
+  });
+
   it('is not known when nobody has seen it, a gateway does not answer, or the gateway has just started', async () => {
     online.clear();
     const unseen = await now();
