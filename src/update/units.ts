@@ -18,6 +18,8 @@ const CHECK_UNIT = 'device-agent-update-check.service';
 const CHECK_TIMER = 'device-agent-update-check.timer';
 /** A line for each crash of the agent, in memory: seconds since the boot. */
 export const CRASHES = '/run/device-agent-update.crashes';
+/** As old as the last start of the update's unit, which has seen the crashes before. */
+const SEEN = '/run/device-agent-update.seen';
 
 const unitOf = ({ name }: Service): string => `${name}.service`;
 const dropInOf = (service: Service): string => `${unitOf(service)}.d/device-agent-update.conf`;
@@ -52,9 +54,12 @@ StartLimitIntervalSec=0
 [Service]
 # Not oneshot: the boot does not wait for it.
 Type=exec
+ExecStartPre=/bin/touch ${SEEN}
 ExecStart=${command(watcher, '--continue')}
 # However it ends, the services run.
 ExecStopPost=/bin/sh -c '[ "$$SERVICE_RESULT" = success ] || systemctl start --no-block ${services.map(unitOf).join(' ')}'
+# A crash while it ran could not start it.
+ExecStopPost=/bin/sh -c '[ ! ${CRASHES} -nt ${SEEN} ] || systemctl start --no-block ${UPDATE_UNIT}'
 Restart=on-failure
 RestartSec=10
 TimeoutStopSec=30
