@@ -31,7 +31,7 @@ tar -czf "${RELEASES}/device-agent-$0-linux-any.tar.gz" -C /srv/build "$0"
 cd ${RELEASES} && sha256sum "device-agent-$0-linux-any.tar.gz" && stat -c %s "device-agent-$0-linux-any.tar.gz"`;
 
 /** A change to a version: its gateway changes its database so that older ones refuse it. */
-export const NEWER_SCHEMA = `grep -l 'CREATE INDEX agent_updates_by_version' dist/*.js | xargs sed -i 's/CREATE INDEX agent_updates_by_version ON agent_updates (version);/&\`,\`CREATE TABLE newer (a TEXT) STRICT;/'`;
+export const NEWER_SCHEMA = `sed -i 's/^const SCHEMA_VERSION = /MIGRATIONS.push("CREATE TABLE newer (a TEXT) STRICT;");\\n&/' dist/migrations-*.js; grep -q 'TABLE newer' dist/migrations-*.js`;
 
 /** Installs the program on a machine, where it trusts the publisher. */
 export async function installProgram(machine: SystemdMachine, keySet: string): Promise<void> {
