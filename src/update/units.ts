@@ -16,7 +16,7 @@ export const WATCHER = `${UPDATE_FOLDER}/watcher`;
 export const UPDATE_UNIT = 'device-agent-update.service';
 const CHECK_UNIT = 'device-agent-update-check.service';
 const CHECK_TIMER = 'device-agent-update-check.timer';
-/** A line for each crash of the agent, in memory: seconds since the boot. */
+/** A line for each crash of the agent, in memory: seconds since the boot. Whole ones would put a crash before the confirmation. */
 export const CRASHES = '/run/device-agent-update.crashes';
 /** As old as the last start of the update's unit, which has seen the crashes before. */
 const SEEN = '/run/device-agent-update.seen';
@@ -100,7 +100,7 @@ WantedBy=timers.target
 const crashDropIn = (trial: string): string => `${HEADER}
 [Service]
 # After an update: crashes of the new version make the device go back.
-ExecStopPost=+/bin/sh -c '[ "$$SERVICE_RESULT" = success ] || [ ! -e ${trial} ] || { cut -d. -f1 /proc/uptime >> ${CRASHES}; systemctl start --no-block ${UPDATE_UNIT}; }'
+ExecStopPost=+/bin/sh -c '[ "$$SERVICE_RESULT" = success ] || [ ! -e ${trial} ] || { cut -d" " -f1 /proc/uptime >> ${CRASHES}; systemctl start --no-block ${UPDATE_UNIT}; }'
 `;
 
 /** The services of a program that are installed, in the order of their start. @param paths as their units have them */
