@@ -258,7 +258,7 @@ export const PaceAnswer = z.object({ Error: text, IntervalMs: z.number().positiv
 
 const MAX_EXEMPT = 8;
 
-/** `RetryAfterS` above 0: no streams are to be opened but to the exempt endpoints, which have the ids of their answers. */
+/** `RetryAfterS` above 0: the gateway opens streams only to the exempt endpoints, named by the ids of their answers. */
 export const BudgetReport = z.object({
   UsedPercent: z.number().min(0).max(1000),
   RetryAfterS: z

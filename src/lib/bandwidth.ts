@@ -85,7 +85,7 @@ export class SharedRate {
       if (this.#freeAt > now) break;
       this.#waiting.delete(turn);
       this.#freeAt += (turn.bytes / this.bytesPerSecond) * 1000;
-      // Whoever asks again meanwhile comes last.
+      // A request made meanwhile comes last.
       this.#isTimed = true;
       turn.go();
     }

@@ -27,7 +27,7 @@ export function formatJoinCode({ origin, pin, timePin = null, isPublic, secret }
   const body = Buffer.concat([
     Buffer.from([VERSION, flags]),
     pin ?? Buffer.alloc(0),
-    // Devices that know of no time ignore a third word.
+    // Earlier versions ignore a third word.
     Buffer.from(
       [origin.replace(/^https:\/\//, ''), secret, ...(timePin ? [timePin.toString('base64url')] : [])].join(' '),
     ),

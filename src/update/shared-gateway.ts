@@ -79,7 +79,7 @@ export async function sharingOf(host: Host): Promise<Sharing | null> {
   );
 }
 
-/** The version that a gateway goes to, and who asks for it. */
+/** The version that a gateway updates to, and whether a person asked for it. */
 interface Step {
   readonly from: string;
   readonly to: string;

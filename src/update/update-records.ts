@@ -57,7 +57,7 @@ const Trial = z.object({
   reason: z.string().nullable(),
   /** Whether the version before works again, as far as it does, and what was learned is in the history. */
   isJudged: z.boolean().default(false),
-  /** The gateway of this machine, if it uses a shared database; null: it has one of its own, or there is none. */
+  /** The gateway of this machine, if it uses a shared database; null: no gateway here uses one. */
   sharing: Sharing.nullable().default(null),
 });
 export type Trial = z.infer<typeof Trial>;

@@ -146,7 +146,7 @@ it('with another key, nothing is encrypted, and all that says so does', async ()
   ]);
 });
 
-it('a lost key is replaced: the names of the gateway are ordered again, and what is to be set again is listed', async () => {
+it('replacing a lost key orders certificates of the own names again, and lists what must be set again', async () => {
   const gateway = await start();
   const vault = await fill(gateway, 1);
   const { store } = gateway;

@@ -33,7 +33,7 @@ export class LinkPace {
   /** Ticks between heartbeats of a link that was lost silently, and when that was noticed. */
   #lost: { ticks: number; at: number } | null = null;
 
-  /** @param keep is told of each change: a handful a day at most */
+  /** @param keep gets each change: a handful a day at most */
   constructor(
     readonly kind: LinkKind,
     private readonly clock: Clock,

@@ -73,7 +73,7 @@ export class DeviceHistory {
   #cancel: (() => void) | null = null;
   #writing: Promise<void> = Promise.resolve();
   readonly #failures = new Repeats();
-  /** Of slots, by their beginning, what the gateway knows of their seconds without a session. */
+  /** Seconds without a session that the gateway has received, by the beginning of their slots. */
   #told = new Map<number, number>();
   #cancelReport: (() => void) | null = null;
 

@@ -111,7 +111,7 @@ async function find(client: ManagementClient, wanted: string): Promise<Device> {
   return device;
 }
 
-/** The devices with these names or ids. @throws {OperatorError} exit code 4 when there is none, 2 when there are several */
+/** The devices with these names or ids. @throws {OperatorError} exit code 4 when one does not exist, 2 when a name fits several */
 export async function devicesNamed(client: ManagementClient, names: readonly string[]): Promise<Device[]> {
   const byName = new Map<string, Device[]>(names.map((wanted) => [wanted.toLowerCase(), []]));
   const byId = new Map<string, Device>();

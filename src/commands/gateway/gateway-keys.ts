@@ -19,7 +19,7 @@ export async function listKeys(settings: GatewayServerSettings, { json }: { json
   if (undecryptable !== null) noteLost(undecryptable);
 }
 
-/** Changes the encryption key, also while the gateway runs. @throws {OperatorError} with what is to be done first */
+/** Changes the encryption key, also while the gateway runs. @throws {OperatorError} saying what to do first */
 export async function rotateKeys(settings: GatewayServerSettings, { json }: { json?: boolean }): Promise<void> {
   await becomeGatewayOwner(settings);
   const { id, values, kept } = await rotateKey(settings);

@@ -119,7 +119,7 @@ function list(operation: Operation, listKey: string, action: (...input: unknown[
   };
 }
 
-/** Where the next page begins; null: there is none. */
+/** Where the next page begins; null: this is the last one. */
 function nextPlace({ items, values, readTo }: ListPart<{ id: string }>, limit: number): Record<string, string> | null {
   const last = items[limit - 1];
   if (items.length <= limit || last === undefined) return readTo ? { before_id: readTo } : null;

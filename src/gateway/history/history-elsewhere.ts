@@ -113,7 +113,7 @@ export class HistoryElsewhere {
 }
 
 function readPart({ rows, ...part }: SentPart): HistoryPart {
-  // A gateway of an earlier version knows of none.
+  // Gateways of earlier versions leave it out.
   return {
     ...part,
     away: part.away ?? [],

@@ -121,7 +121,7 @@ function incidentOf(row: ConditionRow | undefined, destination: string): string 
   return row?.told.find(({ destination_id }) => destination_id === destination)?.message_id ?? '';
 }
 
-/** Why a destination was not told of something yet; null: it was, or had not to be. */
+/** Why a destination was not notified yet; null: it was, or did not have to be. */
 function heldBack({ withheld, told }: ConditionRow, destination: string): WithheldFor | null {
   const last = withheld.filter((each) => each.destination_id === destination && each.reason !== 'silenced').at(-1);
   const lastTold = told.filter(({ destination_id }) => destination_id === destination).at(-1);

@@ -22,7 +22,7 @@ const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
 /** More between two looks is time in which nobody looked. */
 const MAX_STEP_MS = 30_000;
-/** How often it is written down how long conditions were seen that somebody may have to be told of. */
+/** How often the time is stored for which a condition was seen, while a rule waits for it. */
 const KEEP_MS = MINUTE_MS;
 /** After a start, agents connect again, and nothing has been counted yet. */
 const GRACE_MS = MINUTE_MS;

@@ -39,7 +39,7 @@ export interface SessionDirectory {
   /** Makes the link the second one of a session. @throws {RpcError} at the limit on such links */
   attach(link: AgentLink, credentialId: string): void;
   remove(session: AgentSession): void;
-  /** An agent was not let in. */
+  /** An agent was refused. */
   refused(error: RpcError): void;
   /** Its agent says what it has counted while it had no session. */
   wasAway(session: AgentSession, times: TimesAway): void;

@@ -64,7 +64,7 @@ class StatusPage {
   current(): StatusFile | Promise<StatusFile> {
     const age = this.clock.now() - this.#madeAt;
     if (this.#file === null || age >= STALE_MS) return this.#make();
-    // Whoever waits for it gets its error.
+    // A reader who waits for it gets its error.
     if (age >= FRESH_MS) this.#make().catch(() => {});
     return this.#file;
   }

@@ -17,7 +17,7 @@ export type UpdateTurn = z.output<typeof UpdateTurn>;
 export const GivenUpUpdate = z.object({ ...AtGateway, reason: z.string() });
 export type GivenUpUpdate = z.output<typeof GivenUpUpdate>;
 
-/** @returns null when there is none, or a newer version of this program has written it in another form */
+/** @returns null when it is missing, or written by a newer version in another form */
 export function parseFact<T>(schema: z.ZodType<T>, text: string | null | undefined): T | null {
   if (text === null || text === undefined) return null;
   try {

@@ -24,7 +24,7 @@ const Config = z.strictObject({
 
 /** Not a coding that the client refuses. */
 const GZIP = /\bgzip\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))/i;
-/** Browsers and caches keep it for so many seconds: those of everybody, unless rules before it let in only some. */
+/** Browsers and caches keep it for so many seconds: shared caches, too, unless rules before it accept only some clients. */
 const MAX_AGE_S = 30;
 const NO_BODY = Buffer.alloc(0);
 const NOT_ALLOWED: PolicyAnswer = {

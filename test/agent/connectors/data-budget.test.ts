@@ -103,7 +103,7 @@ it('a clock that goes backwards begins no period', async () => {
   expect(again.state.usedBytes).toBeGreaterThan(1e6);
 });
 
-it('whenever the process ends, the file knows of at least what was counted', async () => {
+it('whenever the process ends, the file has at least what was counted', async () => {
   const random = seeded(7);
   for (let round = 0; round < 100; round++) {
     const file = join(temporaryFolder(), 'data-budget.json');

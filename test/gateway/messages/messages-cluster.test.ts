@@ -30,7 +30,7 @@ const PATIENCE = { withinMs: 10 * 60_000, everyMs: 500 };
 const MISSING = FULL ? NO_POSTGRES : 'it takes a quarter of an hour: npm run faults';
 
 describe('of two gateways on PostgreSQL', unless(MISSING), () => {
-  it(`none tells of a device that is online, whose gateways are killed ${RESTARTS} times`, {
+  it(`none reports a device that is online while its gateways are killed ${RESTARTS} times`, {
     timeout: LONG_MS,
   }, async () => {
     const { cluster, authtoken, told, note } = await startCluster();

@@ -174,7 +174,7 @@ class NativeSession implements GatewaySession {
   #hasReports = false;
   #takesUpstreamStates = false;
   #reportsBudget = false;
-  /** What the gateway knows of the budget. */
+  /** The state of the budget that the gateway has last received. */
   #reported = '';
   /** Connections of clients. */
   #streams = 0;

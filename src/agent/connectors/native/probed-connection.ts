@@ -41,7 +41,7 @@ export class ProbedConnection {
     }
   };
 
-  /** The connection of the last probe, on which nothing has been sent; null when there is none any more. */
+  /** The connection of the last probe, on which nothing has been sent; null when it has ended or was taken. */
   take(): TLSSocket | null {
     const kept = this.#kept;
     kept?.drop();

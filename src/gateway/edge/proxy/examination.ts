@@ -17,10 +17,10 @@ const POLICY_MS = 5_000;
 const FIRST_ERROR = 500;
 const NOT_IMPLEMENTED = 501;
 const MAX_HEAD = 16_384;
-/** The start of an HTTP/2 connection, with empty settings: whoever speaks it answers with settings. */
+/** The start of an HTTP/2 connection, with empty settings: a server that supports it answers with settings. */
 const HTTP2_START = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0', 'latin1');
 
-/** Actions that let in those who prove who they are, besides those that authenticate. */
+/** Actions that only accept clients who prove who they are, besides those that authenticate. */
 const GATES: readonly string[] = ['gateway-share-links', 'verify-webhook', 'restrict-ips'];
 
 /** What an endpoint's policy and its upstream do with a probe. It counts as no client's request. */
