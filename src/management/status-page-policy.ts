@@ -16,9 +16,10 @@ export function statusPagePolicy(page: StatusPage): string {
 export function statusPageIn(policy: string): StatusPage | null {
   if (!policy.includes(TYPE)) return null;
   try {
-    const { on_http_request: rules } = JSON.parse(policy);
-    const [action] = rules[0].actions;
-    return action.type === TYPE && Array.isArray(action.config.endpoints) ? action.config : null;
+    const parsed = JSON.parse(policy);
+    const page: StatusPage = parsed.on_http_request[0].actions[0].config;
+    const isAlone = JSON.stringify(parsed) === JSON.stringify(JSON.parse(statusPagePolicy(page)));
+    return isAlone && Array.isArray(page.endpoints) ? page : null;
   } catch {
     return null;
   }

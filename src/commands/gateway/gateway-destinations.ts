@@ -98,7 +98,7 @@ const TARGETS: Readonly<Record<string, (given: Given) => Target>> = {
     webhook: { url: required(to, 'an https:// URL'), ...(secret !== undefined && { signing_secret: secret }) },
   }),
 };
-export const DESTINATION_KINDS = Object.keys(TARGETS);
+const DESTINATION_KINDS = Object.keys(TARGETS);
 
 function required(to: string | undefined, what: string): string {
   if (to !== undefined) return to;
@@ -131,20 +131,18 @@ export async function addDestination(
   const target = TARGETS[kind]?.({ ...options, to, secret: await secretIn(secretFile) });
   if (target === undefined)
     throw new OperatorError(`unknown kind of destination ${kind}: use one of ${DESTINATION_KINDS.join(', ')}`, 2);
-  const made = await withGateway(settings, async (client) => {
-    const destination = await client.eventDestinations.create({
-      target,
-      ...(description !== undefined && { description }),
-    });
-    return { destination, rules: usualRules ? await createUsualRules(client, destination.id) : [] };
-  });
-  const { id, target: shown } = made.destination;
-  if (json) return void print(jsonText(made.destination));
-  print(`${id} added`);
-  // The only time that it is shown.
+  const destination = await withGateway(settings, (client) =>
+    client.eventDestinations.create({ target, ...(description !== undefined && { description }) }),
+  );
+  const { id, target: shown } = destination;
+  // Before anything else can fail: it is the only time that its secret is shown.
+  if (json) print(jsonText(destination));
+  else print(`${id} added`);
   const signingSecret = shown.webhook?.signing_secret;
-  if (signingSecret != null) print(`signing secret, shown once: ${signingSecret}`);
-  for (const rule of made.rules) print(`${rule.id} added: ${rule.description}`);
+  if (!json && signingSecret != null) print(`signing secret, shown once: ${signingSecret}`);
+  const rules = usualRules ? await withGateway(settings, (client) => createUsualRules(client, id)) : [];
+  if (json) return;
+  for (const rule of rules) print(`${rule.id} added: ${rule.description}`);
   note(`Try it with: ${ownCommand(`gateway destinations test ${id}`)}`);
   if (!usualRules) note(`Rules say which messages it gets: ${ownCommand(`gateway rules usual ${id}`)}`);
 }

@@ -19,7 +19,7 @@ export interface ApiContext extends Pick<GatewayContext, 'store' | 'domains' | '
   /** Null, or left out: the gateway keeps none. */
   history?: Pick<TrafficHistory, 'read' | 'readBriefly' | 'top' | 'devicesOf' | 'wasAway'> | null;
   /** Null, or left out: the gateway asks no endpoints as clients do. */
-  probes?: Pick<PublicProbes, 'at'> | null;
+  probes?: Pick<PublicProbes, 'at' | 'counts'> | null;
   sightings: Pick<DeviceSightings, 'latest'>;
   links: Links;
   /** Called when a domain may need a certificate, or no longer needs one. */

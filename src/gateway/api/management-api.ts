@@ -83,7 +83,7 @@ export function createManagementApi(
     clock,
     settings,
   );
-  const metrics = new GatewayMetrics({ store, live, counters, conditions });
+  const metrics = new GatewayMetrics({ store, live, counters, conditions, probes: rest.probes ?? null });
 
   const app = express();
   app.disable('x-powered-by').enable('strict routing').enable('case sensitive routing');

@@ -345,7 +345,7 @@ function updateProblem({ store, runs }: ConditionSources): Detected | null {
     const device = devices.byCredential(id);
     const credential = device ? null : credentials.get(id);
     // Revoked, deleted, updated in another way, or an operator knows.
-    if (!(device ?? credential) || device?.agent_version === version) return [];
+    if (!(device ?? credential) || device?.agent_version?.endsWith(`/${version}`)) return [];
     if (settled.has(version) || Date.parse(created_at) < since) return [];
     const message = `version ${version} went back${reason === null ? '' : `: ${reason}`}`;
     if (device)

@@ -92,7 +92,10 @@ export class BulkRunner {
 
   async #end({ id }: BulkActionRow, state: 'finished' | 'cancelled', end_reason: string | null): Promise<void> {
     const { store, log } = this.context;
-    const ended = await store.database.write(() => endBulkAction(store, id, state, end_reason), null);
+    const ended = await store.database.write(() => {
+      store.bulkActions.forgetOld(store.now());
+      return endBulkAction(store, id, state, end_reason);
+    }, null);
     if (ended === null) return;
     const { action, devices } = ended;
     const { done, failed, left } = store.bulkActions.progress(ended);

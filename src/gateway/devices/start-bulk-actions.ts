@@ -7,7 +7,12 @@ export class BulkActionJob {
   constructor(
     private readonly context: BulkContext,
     private readonly world: BulkWorld,
-  ) {}
+  ) {
+    // Another gateway of a cluster may have begun one.
+    context.store.database.onRowApplied((table) => {
+      if (table === 'bulk_actions') this.#wake();
+    });
+  }
 
   /** There is a new one. */
   wake(): void {

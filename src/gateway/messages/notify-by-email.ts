@@ -19,10 +19,7 @@ export interface MailServer {
 export function emailTarget(to: string, { url, from, password }: MailServer): MessageTargetOf<'email'> {
   const parsed = URL.canParse(url) ? new URL(url) : null;
   if (parsed === null || !['smtp:', 'smtps:'].includes(parsed.protocol) || parsed.password !== '')
-    throw new OperatorError(
-      '--smtp: write it as smtps://user@mail.example.com, without the password, which --smtp-password-file has',
-      2,
-    );
+    throw new OperatorError('--smtp: write it as smtps://user@mail.example.com; the password belongs into a file', 2);
   const isTls = parsed.protocol === 'smtps:';
   const username = decodeURIComponent(parsed.username);
   const members = {
@@ -31,7 +28,7 @@ export function emailTarget(to: string, { url, from, password }: MailServer): Me
     ...(username !== '' && { username, ...(password !== undefined && { password }) }),
   };
   const sent = MESSAGE_TARGETS.email.sent.safeParse(members, { error: validationMessage });
-  if (!sent.success) throw new OperatorError(`--notify: ${refusalOf(sent.error).text}`, 2);
+  if (!sent.success) throw new OperatorError(`email not usable: ${refusalOf(sent.error).text}`, 2);
   return { kind: 'email', ...sent.data };
 }
 

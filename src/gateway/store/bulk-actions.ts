@@ -37,13 +37,17 @@ export class BulkActions extends tableOf('bulk_actions', columns) {
     return this.where("state = 'running' ORDER BY id LIMIT 1", [])[0] ?? null;
   }
 
-  /** Begins one with all of its devices, and forgets old ones. */
+  /** Begins one with all of its devices. */
   begin(row: BulkActionRow, devices: readonly BulkDevice[]): void {
     this.insert(row);
     const sql = `INSERT INTO bulk_action_devices (action_id, device_id, name, reason)
       SELECT ?, value ->> 'device_id', value ->> 'name', NULL FROM json_each(?)`;
     this.database.run(sql, [row.id, JSON.stringify(devices)]);
-    const before = new Date(Date.parse(row.created_at) - KEPT_MS).toISOString();
+  }
+
+  /** Only inside a transaction of nobody's: people did not delete them. @param now RFC 3339 */
+  forgetOld(now: string): void {
+    const before = new Date(Date.parse(now) - KEPT_MS).toISOString();
     const old = "created_at < ? AND state <> 'running' ORDER BY id LIMIT ?";
     for (const { id } of this.where(old, [before, DELETED_AT_ONCE])) this.delete(id);
   }

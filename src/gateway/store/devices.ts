@@ -90,9 +90,15 @@ const SEEN_UNTIL = 'devices_seen_until';
 const IS_ONLINE = "coalesce(credential_id, '') IN (SELECT value FROM json_each(?))";
 const STATE = `CASE WHEN ${IS_ONLINE} THEN 1 WHEN last_seen_at IS NOT NULL THEN 2 ELSE 3 END`;
 
+/** Of a version, which agents may make as long as they like; the place of a page has it. */
+const ORDERED_CHARACTERS = 100;
+
 /** A text that sorts as the numbers in a version do: 1.10 after 1.9. */
 export function versionOrder(version: string): string {
-  return version.toLowerCase().replace(/\d+/g, (digits) => digits.padStart(8, '0'));
+  return version
+    .slice(0, ORDERED_CHARACTERS)
+    .toLowerCase()
+    .replace(/\d+/g, (digits) => digits.padStart(8, '0'));
 }
 
 export class Devices extends tableOf('devices', deviceColumns) {

@@ -29,7 +29,6 @@ export const ApplicationUserFilters = listFilters(
   ['email', 'name', 'last_login'],
   {},
 );
-export type ApplicationUserFilters = z.output<typeof ApplicationUserFilters>;
 
 export const applicationUsers = defineResource({
   name: 'application user',
@@ -78,7 +77,6 @@ export const ApplicationSessionFilters = listFilters(
   ['public_url', 'expires_at'],
   {},
 );
-export type ApplicationSessionFilters = z.output<typeof ApplicationSessionFilters>;
 
 export const applicationSessions = defineResource({
   name: 'application session',

@@ -80,7 +80,6 @@ export const TlsCertificateFilters = listFilters(
   ['subject_common_name', 'not_after', 'description'],
   {},
 );
-export type TlsCertificateFilters = z.output<typeof TlsCertificateFilters>;
 
 export const tlsCertificates = defineResource({
   name: 'TLS certificate',

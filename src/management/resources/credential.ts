@@ -59,7 +59,6 @@ export const CredentialFilters = listFilters(
   ['description'],
   {},
 );
-export type CredentialFilters = z.output<typeof CredentialFilters>;
 
 export const credentials = defineResource({
   name: 'credential',

@@ -67,7 +67,6 @@ export const PersonLink = z
 export type PersonLink = z.output<typeof PersonLink>;
 
 export const PersonFilters = listFilters('id, email address, name or groups', ['email', 'name'], {});
-export type PersonFilters = z.output<typeof PersonFilters>;
 
 export const people = defineResource({
   name: 'person',

@@ -48,7 +48,6 @@ interface Words<Item> {
   tone: Tone;
   label: string;
   section: Pick<Section, 'name' | 'title'>;
-  /** Finds them in the list of the section. */
   /** Filters with which the list shows them. */
   limits?: FilterValues;
   /** The dialog that helps. */

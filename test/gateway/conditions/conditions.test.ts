@@ -334,7 +334,7 @@ const TABLE: Record<ConditionId, Row> = {
       await database.write(() => {
         agentUpdates.put({ id, ...taken('2.0.0') });
         agentUpdates.put({ id: ofUpdated, ...taken('1.7.0') });
-        store.devices.update({ ...updated, agent_version: '1.7.0' });
+        store.devices.update({ ...updated, agent_version: 'device-agent/1.7.0' });
         agentUpdates.put({ id: ofLate, ...taken('2.0.0', timestamp(Date.parse(now()) - 8 * 24 * HOUR_MS)) });
         agentUpdates.put({ id: ofDecided, ...taken('1.5.0') });
         stopVersion(database, stopped);

@@ -134,7 +134,7 @@ export function deviceChoice(
   const wantedLabel = label === undefined ? null : labelParts(label);
   const hasLabel = (labels: string) => {
     if (wantedLabel === null) return true;
-    const value = (JSON.parse(labels) as Record<string, string>)[wantedLabel.name];
+    const value = new Map(Object.entries(JSON.parse(labels) as Record<string, string>)).get(wantedLabel.name);
     return value !== undefined && (wantedLabel.value === undefined || value === wantedLabel.value);
   };
   return {

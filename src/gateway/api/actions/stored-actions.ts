@@ -25,8 +25,6 @@ export interface Stored<R extends Resource, Row> {
   };
   /** What the filters of its list mean. Left out: it has none. */
   listedBy?: ListedBy;
-  /** What those mean that only this list has. */
-  limitedBy?(filters: ListFilters): readonly SqlPart[];
   /** Left out: the row with its URI. */
   shown?(row: Row): z.output<R['answer']>;
   /** Completes a new row in its transaction. Left out: it gets the members of the body. */
@@ -48,7 +46,7 @@ export function storedActions<Row extends { id: string }, R extends Resource>(
   context: Place,
   stored: Stored<R, Row>,
 ): Actions<R> {
-  const { resource, rows, listedBy, limitedBy, change = withMembers(rows), checkRemoval, inUse, duplicate } = stored;
+  const { resource, rows, listedBy, change = withMembers(rows), checkRemoval, inUse, duplicate } = stored;
   const { database } = context.store;
   const shown = shownBy(context, stored);
   const rowOf = (id: string) => found(rows.get(id), resource);
@@ -56,7 +54,7 @@ export function storedActions<Row extends { id: string }, R extends Resource>(
     get: (id) => shown(rowOf(id)),
     list: (before, limit, filters: ListFilters) => {
       if (listedBy === undefined) return rows.page(before, limit).map(shown);
-      return shownPart(chosenRows(rows, listedBy, filters, limitedBy?.(filters) ?? [], { before, limit }), shown);
+      return shownPart(chosenRows(rows, listedBy, filters, [], { before, limit }), shown);
     },
     create: (body, caller) => createRow(context, stored, body, caller),
     update: (id, body, caller) =>
