@@ -68,9 +68,8 @@ export class SecretsBox {
 
   /** Tell the keys apart, and reveal nothing about them: that of the key that encrypts, and those of all others. */
   get keyIds(): { current: string; others: string[] } {
-    this.#follow();
-    const others = this.#keys.filter((key) => key !== this.#current);
-    return { current: keyId(this.#current), others: others.map(keyId) };
+    const [current = '', ...others] = this.#known.map(keyId);
+    return { current, others };
   }
 
   /**
@@ -109,15 +108,8 @@ export class SecretsBox {
     return this.#unseal(box, owner) !== null;
   }
 
-  /** Whether it was sealed with another key than the one that encrypts now. */
-  isOlder(box: Buffer, owner: string): boolean {
-    this.#follow();
-    return unseal(this.#current, box, owner) === null;
-  }
-
   #unseal(box: Buffer, owner: string): Buffer | null {
-    this.#follow();
-    for (const key of [this.#current, ...this.#keys.filter((each) => each !== this.#current)]) {
+    for (const key of this.#known) {
       const opened = unseal(key, box, owner);
       if (opened !== null) return opened;
     }
@@ -132,8 +124,13 @@ export class SecretsBox {
 
   /** {@link keyFor} of every key, that of the one that encrypts first. */
   keysFor(purpose: string): string[] {
+    return this.#known.map((key) => derive(key, purpose));
+  }
+
+  /** The one that encrypts first. */
+  get #known(): Buffer[] {
     this.#follow();
-    return [this.#current, ...this.#keys.filter((key) => key !== this.#current)].map((key) => derive(key, purpose));
+    return [this.#current, ...this.#keys.filter((key) => key !== this.#current)];
   }
 }
 

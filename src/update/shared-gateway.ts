@@ -1,7 +1,7 @@
 import type { Turns, UpdateTurns } from '../gateway/offline/update-turns.ts';
 import { messageOf, OperatorError } from '../lib/errors.ts';
 import { ownCommand } from '../lib/process/own-command.ts';
-import { type Clock, systemClock } from '../lib/time/clock.ts';
+import { systemClock } from '../lib/time/clock.ts';
 import type { Host } from '../service/host.ts';
 import type { ProgramPaths } from '../service/unit.ts';
 import { GatewayService, settingsOfGateway } from './gateway-service.ts';
@@ -81,7 +81,6 @@ export async function sharingOf(host: Host): Promise<Sharing | null> {
 
 /** The version that a gateway updates to, and whether a person asked for it. */
 interface Step {
-  readonly from: string;
   readonly to: string;
   /** Nobody waits for an automatic update, and nobody looks at it. */
   readonly isAutomatic: boolean;
@@ -147,7 +146,6 @@ export class ClusterTurn {
     private readonly host: Host,
     private readonly node: NodePlace,
     private readonly step: Step,
-    private readonly clock: Pick<Clock, 'now' | 'sleep'> = systemClock,
   ) {}
 
   /** @throws {OperatorError} when this gateway could not take its turn, however long it waited */
@@ -176,12 +174,12 @@ export class ClusterTurn {
   }
 
   async #take(tell: (line: string) => void): Promise<void> {
-    const end = this.clock.now() + TURN_MS;
-    for (let told = ''; ; await this.clock.sleep(AGAIN_MS)) {
-      const obstacle = await this.#claim('preparing');
+    const end = systemClock.now() + TURN_MS;
+    for (let told = ''; ; await systemClock.sleep(AGAIN_MS)) {
+      const obstacle = await this.#claim();
       if (obstacle === null) return;
       if (obstacle.kind === 'refused') throw new OperatorError(`update refused: ${obstacle.reason}`);
-      if (this.clock.now() > end) throw new OperatorError(`update postponed: ${obstacle.reason}`);
+      if (systemClock.now() > end) throw new OperatorError(`update postponed: ${obstacle.reason}`);
       // The minutes count up.
       const said = obstacle.reason.replace(/since \d+ min/, '');
       if (said !== told) tell(`waiting for its turn: ${obstacle.reason}`);
@@ -193,11 +191,11 @@ export class ClusterTurn {
   ofTrial(): TrialMachine['turn'] {
     return {
       obstacle: async () => {
-        for (const end = this.clock.now() + ANSWER_MS; ; await this.clock.sleep(AGAIN_MS)) {
+        for (const end = systemClock.now() + ANSWER_MS; ; await systemClock.sleep(AGAIN_MS)) {
           try {
             return (await this.#confirm()) ? null : 'its turn was given to another gateway meanwhile';
           } catch (error) {
-            if (this.clock.now() > end) return `the shared database did not say whose turn it is: ${messageOf(error)}`;
+            if (systemClock.now() > end) return `the shared database did not say whose turn it is: ${messageOf(error)}`;
           }
         }
       },
@@ -206,10 +204,10 @@ export class ClusterTurn {
   }
 
   /** Makes the turn this gateway's. @returns why that is not possible; null: it is */
-  #claim(state: 'preparing' | 'trying'): Promise<Obstacle | null> {
+  #claim(): Promise<Obstacle | null> {
     return this.#change((turns) => {
       const result = obstacleOf(turns, this.node, this.step);
-      return { changes: result === null ? { turn: this.#turn(state, turns.now) } : null, result };
+      return { changes: result === null ? { turn: this.#turn('preparing', turns.now) } : null, result };
     });
   }
 

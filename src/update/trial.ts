@@ -95,7 +95,8 @@ export async function continueTrial(machine: TrialMachine, records: UpdateRecord
   if (trial.state === 'probation') return judgeCrashes(trial, machine, records);
   if (trial.state === 'returning') return goBack(trial, machine, records);
   const obstacle = await machine.turn.obstacle();
-  if (obstacle !== null) return goBack(await giveUp(trial, obstacle, machine, records), machine, records);
+  if (obstacle !== null)
+    return goBack(await giveUp({ ...trial, hasLostTurn: true }, obstacle, machine, records), machine, records);
   const tried: Trial = { ...trial, attempts: trial.attempts + 1 };
   const problem = await tryVersion(tried, machine, records);
   if (problem === null) return machine.turn.end('confirmed', null);
@@ -184,7 +185,8 @@ async function goBack(trial: Trial, machine: TrialMachine, records: UpdateRecord
   const obstacle = await data.obstacle();
   if (obstacle !== null) return stay(trial, `${reason}; it stays nevertheless: ${obstacle}`, machine, records);
   // An agent that has come back in an interrupted attempt keeps running. One that does not answer may have no whole program.
-  if ((await agent.look()).version !== from || (await machine.installed()) !== from) {
+  // Nothing was changed before the first attempt.
+  if (trial.attempts > 0 && ((await agent.look()).version !== from || (await machine.installed()) !== from)) {
     await agent.stop();
     try {
       await data.restore();
@@ -212,8 +214,8 @@ async function leave(trial: Trial, { turn }: TrialMachine, records: UpdateRecord
   await records.endTrial();
 }
 
-/** Otherwise another gateway had its turn. */
-const isTried = ({ attempts }: Trial) => attempts > 0;
+/** Whether the version itself has failed: another gateway may have had its turn. */
+const isTried = ({ attempts, hasLostTurn }: Trial) => attempts > 0 && !hasLostTurn;
 
 /** Ends a trial with the new version in place, though it was given up: going back would lose data. */
 async function stay(

@@ -57,6 +57,8 @@ const Trial = z.object({
   reason: z.string().nullable(),
   /** Whether the version before works again, as far as it does, and what was learned is in the history. */
   isJudged: z.boolean().default(false),
+  /** Whether another gateway may have had its turn: then it is not the version's fault. */
+  hasLostTurn: z.boolean().default(false),
   /** The gateway of this machine, if it uses a shared database; null: no gateway here uses one. */
   sharing: Sharing.nullable().default(null),
 });

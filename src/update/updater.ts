@@ -105,7 +105,7 @@ export class Updater {
     try {
       await this.#requireReady();
       const sharing = this.#hasGateway ? await sharingOf(this.host) : null;
-      const turn = this.#turnOf(sharing, { installed, release }, wanted);
+      const turn = this.#turnOf(sharing, release, wanted);
       await turn?.requirePossible();
       await ask('wanted');
       const { place } = this.#installation;
@@ -139,7 +139,7 @@ export class Updater {
         await rm(CRASHES, { force: true });
         const trial: Trial = {
           ...{ version: 1, state: 'staged', from: installed, to: release.version, place, before, sharing },
-          ...{ attempts: 0, since: null, reason: null, isJudged: false },
+          ...{ attempts: 0, since: null, reason: null, isJudged: false, hasLostTurn: false },
         };
         await this.#records.keepTrial(trial);
         await this.host.run('systemctl', 'start', '--no-block', UPDATE_UNIT);
@@ -152,14 +152,10 @@ export class Updater {
   }
 
   /** The turn of this machine's gateway; null: it shares its database with no other one. */
-  #turnOf(
-    sharing: Sharing | null,
-    { installed: from, release }: Pick<Available, 'installed' | 'release'>,
-    { to, automatic }: Wanted,
-  ): ClusterTurn | null {
+  #turnOf(sharing: Sharing | null, release: Available['release'], { to, automatic }: Wanted): ClusterTurn | null {
     const node = sharing?.node ?? null;
     if (node === null) return null;
-    const step = { from, to: release.version, isAutomatic: automatic !== null, isNamed: to !== null };
+    const step = { to: release.version, isAutomatic: automatic !== null, isNamed: to !== null };
     return new ClusterTurn(this.host, node, step);
   }
 
@@ -255,9 +251,9 @@ export async function continueUpdate(host: Host, tell: (line: string) => void): 
   if (trial === null) return;
   const installation = installationIn(trial.place, host);
   const { paths } = installation;
-  const { sharing, from, to } = trial;
+  const { sharing, to } = trial;
   const node = sharing?.node ?? null;
-  const step = { from, to, isAutomatic: false, isNamed: true };
+  const step = { to, isAutomatic: false, isNamed: true };
   const machine = {
     ...{ agent: onTrial(paths, host, sharing, tell), data: dataCopies(paths, host, sharing) },
     ...{ clock: systemClock, moment: thisMoment, tell },
@@ -266,10 +262,18 @@ export async function continueUpdate(host: Host, tell: (line: string) => void): 
     switchTo: (version: string) => installation.switchTo(version),
   };
   const { last: before } = await records.history();
-  await continueTrial(machine, records);
-  const { last } = await records.history();
-  if (last === null || last.at === before?.at) return;
-  if (servicesOf(paths, host).includes(GATEWAY_SERVICE)) await recordFailedUpdate(host, last, tell);
+  const report = async () => {
+    const { last } = await records.history();
+    // It may have ended before, while the shared database could not take it.
+    const isLate = trial.isJudged && (await records.trial()) === null;
+    if (last === null || (last.at === before?.at && !isLate)) return;
+    if (servicesOf(paths, host).includes(GATEWAY_SERVICE)) await recordFailedUpdate(host, last, tell);
+    await tellOutcome(host, last, tell);
+  };
+  await continueTrial(machine, records).finally(report);
+}
+
+async function tellOutcome(host: Host, last: Outcome, tell: (line: string) => void): Promise<void> {
   if (last.result === 'kept') return;
   const { to: version, result: state, reason } = last;
   await tellGateway(host, { version, state, ...(reason !== null && { reason: reason.slice(0, MAX_REASON) }) }, tell);

@@ -125,7 +125,7 @@ export class TrialDevice {
   async stageAgain(): Promise<void> {
     await this.records.keepTrial({
       ...{ version: 1, state: 'staged', from: '1.0.0', to: '2.0.0', place: this.place, before: BEFORE },
-      ...{ attempts: 0, since: null, reason: null, isJudged: false },
+      ...{ attempts: 0, since: null, reason: null, isJudged: false, hasLostTurn: false },
       sharing: { node: { id: this.name, address: `${this.name}:443` } },
     });
     if (this.turns.holder === null) this.turns.holder = this.name;

@@ -145,6 +145,8 @@ describe('a gateway that shares its database', () => {
     turns.holder = 'another';
     expect(await device.runUnit()).toBe(null);
     expect([device.running, turns.holder]).toEqual(['1.0.0', 'another']);
+    // It is not the version's fault.
+    expect([turns.givenUp, (await device.records.history()).rejected]).toEqual([[], []]);
   });
 
   it.each([

@@ -48,11 +48,12 @@ export async function backUp(
 ): Promise<string | null> {
   const { dataDir, domain, databaseUrl } = gateway;
   if (databaseUrl === null) expectGateway(gateway);
-  const keys = encryptionKeysOf(gateway);
+  // A missing one is said before somebody types a passphrase; meanwhile, it may be changed.
+  encryptionKeysOf(gateway);
   const secret = await passphrase?.();
   const { database, close } = await openForBackup(gateway);
   try {
-    const key = keyInUse(database, keys);
+    const key = keyInUse(database, encryptionKeysOf(gateway));
     const withKey = secret !== undefined && { key: key.toString('base64'), passphrase: secret };
     const source = { folder: join(dataDir, 'gateway'), domain, settings, box: new SecretsBox(key) };
     await writeBackup(file, { ...source, database, ...(withKey && { withKey }) });

@@ -1,6 +1,6 @@
 import { parseKeys, SecretsBox } from '../../lib/secrets-box.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
-import { nodeAsker } from '../edge/relays/remote-endpoints.ts';
+import { type NodeAsker, nodeAsker } from '../edge/relays/remote-endpoints.ts';
 import { apiHost } from '../endpoints/domain-names.ts';
 
 /**
@@ -12,11 +12,21 @@ export function gatewayProof(
   settings: GatewayServerSettings,
   now: () => number,
 ): (gateway: { id: string; host: string; port: number }) => Promise<unknown> {
-  const ask = nodeAsker('doctor', boxOf(settings), apiHost(settings.domain), now);
-  return (gateway) => ask(gateway, 'counted');
+  // While the key is changed, a gateway may know one of them only.
+  const askers = keysOf(settings).map((key) => nodeAsker('doctor', new SecretsBox(key), apiHost(settings.domain), now));
+  return async (gateway) => {
+    const [ask, ...others] = askers as [NodeAsker, ...NodeAsker[]];
+    let answer = ask(gateway, 'counted');
+    for (const other of others) answer = answer.catch(() => other(gateway, 'counted'));
+    return answer;
+  };
 }
 
 /** What all gateways of a cluster can open. */
-export function boxOf({ encryptionKey }: GatewayServerSettings): SecretsBox {
-  return new SecretsBox(parseKeys(encryptionKey ?? '', 'GATEWAY_ENCRYPTION_KEY'));
+export function boxOf(settings: GatewayServerSettings): SecretsBox {
+  return new SecretsBox(keysOf(settings));
+}
+
+function keysOf({ encryptionKey }: GatewayServerSettings): Buffer[] {
+  return parseKeys(encryptionKey ?? '', 'GATEWAY_ENCRYPTION_KEY');
 }

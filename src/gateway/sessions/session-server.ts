@@ -73,7 +73,7 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
   /** When the current certificate was issued, in Unix milliseconds. */
   #issuedAt = 0;
   #renewAt = 0;
-  #ticketPeriod = 0;
+  #ticketEpoch = '';
   #renewal: NodeJS.Timeout | undefined;
 
   constructor(
@@ -307,7 +307,7 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
     const { cert, key, renewAt } = await this.own.issueCertificate();
     const { tickets } = this.own;
     this.#secureContext = createSecureContext({ ...TLS_SERVER_OPTIONS, ...tickets?.options, cert, key });
-    this.#ticketPeriod = tickets?.period ?? 0;
+    this.#ticketEpoch = tickets?.epoch ?? '';
     this.#issuedAt = now;
     this.#renewAt = renewAt;
   }
@@ -315,7 +315,7 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
   async #renewWhenDue(): Promise<void> {
     const now = Date.now();
     // A certificate issued while the clock was ahead may not be valid yet.
-    const areTicketsCurrent = this.#ticketPeriod === (this.own.tickets?.period ?? 0);
+    const areTicketsCurrent = this.#ticketEpoch === (this.own.tickets?.epoch ?? '');
     if (this.#issuedAt <= now && now < this.#renewAt && areTicketsCurrent) return;
     try {
       await this.#renew();

@@ -192,9 +192,10 @@ export function nextKeyFileOf(location: Pick<StoreLocation, 'dataDir'>): string 
 export function encryptionKeysOf(location: StoreLocation): Buffer[] {
   const { encryptionKey } = location;
   if (encryptionKey !== null) return parseKeys(encryptionKey, 'the encryption key setting');
-  const key = loadOrCreateKey(keyFileOf(location), databaseOf(location));
+  // The next key first: a rename puts it in place of the other.
   const next = loadKey(nextKeyFileOf(location));
-  return next === null ? [key] : [key, next];
+  const key = loadOrCreateKey(keyFileOf(location), databaseOf(location));
+  return next === null || next.equals(key) ? [key] : [key, next];
 }
 
 /** Opens a gateway's database, running or not, in any version and without its key. @throws {OperatorError} when that fails */

@@ -66,22 +66,28 @@ const FOREIGN =
 export function followKey(store: Sealed, keys: () => readonly Buffer[]): void {
   const { database, box } = store;
   let seen = database.fact(KEY_CHECK);
-  if (seen === null ? !decryptsSomething(store) : !box.choose(checkOf(seen), KEY_CHECK, FOREIGN)) {
+  if (seen === null ? !decryptsSomething(store) : !box.choose(checkOf(seen), KEY_CHECK, FOREIGN, keys())) {
     box.refuseToSeal(FOREIGN);
   }
   box.followWith(() => {
     const check = database.fact(KEY_CHECK);
     if (check === seen || check === null) return;
-    seen = check;
     box.choose(checkOf(check), KEY_CHECK, FOREIGN, keys());
+    seen = check;
   });
 }
 
-/** The key that a database is used with. @param keys one, or two while it is being changed */
+/**
+ * The key that a database is used with.
+ *
+ * @param keys one, or two while it is being changed
+ * @throws {OperatorError} when it is another one
+ */
 export function keyInUse(database: Pick<Database, 'fact'>, keys: readonly Buffer[]): Buffer {
   const check = database.fact(KEY_CHECK);
-  const used = check !== null && keys.find((key) => new SecretsBox(key).opens(checkOf(check), KEY_CHECK));
-  return used || (keys[0] as Buffer);
+  const used = check === null ? keys[0] : keys.find((key) => new SecretsBox(key).opens(checkOf(check), KEY_CHECK));
+  if (used === undefined) throw new OperatorError(FOREIGN);
+  return used;
 }
 
 const checkOf = (fact: string) => Buffer.from(fact, 'base64');

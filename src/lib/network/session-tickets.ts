@@ -17,13 +17,13 @@ export class SessionTickets {
     private readonly now: () => number = Date.now,
   ) {}
 
-  /** Changes with the keys. */
-  get period(): number {
-    return Math.floor(this.now() / PERIOD_MS);
+  /** Changes with the time, and with the box's key: what that has sealed is not resumed any more. A secret. */
+  get epoch(): string {
+    return this.box.keyFor(`agent tickets ${Math.floor(this.now() / PERIOD_MS)}`);
   }
 
   get options(): SecureContextOptions {
-    const ticketKeys = hash('sha384', this.box.keyFor(`agent tickets ${this.period}`), 'buffer');
+    const ticketKeys = hash('sha384', this.epoch, 'buffer');
     return { ticketKeys, sessionTimeout: LIFETIME_S };
   }
 }

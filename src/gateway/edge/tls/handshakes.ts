@@ -149,7 +149,7 @@ export class TlsContexts {
   contextFor(pair: CertifiedKey, demands: HandshakeDemands, tickets: SessionTickets | null = null): SecureContext {
     const { minVersion, maxVersion, clientAuthorities, clientVerification } = demands;
     const { cert, key } = pair;
-    const kind = tickets === null ? '' : `agents ${tickets.period}`;
+    const kind = tickets === null ? '' : `agents ${tickets.epoch}`;
     const identity = [minVersion, maxVersion, clientVerification, kind, cert, key, ...clientAuthorities].join('\n');
     const digest = hash('sha256', identity, 'base64');
     const cached = this.#contexts.get(digest) ?? {
