@@ -1,7 +1,8 @@
 /** What an operator can do about a log message. Messages without an entry need nothing. */
 export const REMEDIES: Readonly<Record<string, string>> = {
   'bulk action waits': 'check the disk, or PostgreSQL; it goes on automatically',
-  'data budget': 'look at what uses the tunnels, or raise `AGENT_DATA_BUDGET`: [On a SIM card](sim-card.md#a-budget)',
+  'data budget level changed':
+    'look at what uses the tunnels, or raise `AGENT_DATA_BUDGET`: [On a SIM card](sim-card.md#a-budget)',
   'data budget not saved': 'check the disk; what is counted from here on is lost when the agent ends',
   'data budget unreadable': 'none: the period counts as one that has just begun; check the disk',
   'history of the device not written': 'check the disk',

@@ -149,7 +149,8 @@ async function launch(context: AgentContext, extras: AgentExtras): Promise<Omit<
   /** For `/status`: addresses of the agent and its gateway, added as they start. */
   const addresses: Record<string, string> = {};
   const budget =
-    settings.dataBudget && new DataBudget(settings.dataBudget, { file: join(dataDir, 'data-budget.json'), log });
+    settings.dataBudget &&
+    new DataBudget(settings.dataBudget, { file: join(dataDir, 'data-budget.json'), log, now: () => time.now() });
   onStop(() => budget?.close());
   const uplink = createConnector(context, {
     guard,

@@ -208,6 +208,8 @@ function settingsOf(options: AgentOptions): Settings {
   const isCloud = isCloudAddress(serverAddr);
   const connector = parsed('connector', 'AGENT_CONNECTOR', options.connector ?? (isCloud ? 'sdk' : 'native'));
   if (isCloud && connector === 'native') throw new OperatorError("connector: ngrok's cloud requires sdk", 2);
+  if (options.dataBudget !== undefined && connector !== 'native')
+    throw new OperatorError('dataBudget: requires the connector native, and so a gateway of your own', 2);
   return {
     gateway: {
       kind: 'remote',

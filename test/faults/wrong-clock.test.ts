@@ -186,7 +186,7 @@ describe('a device whose clock is wrong', unless(NO_FAKETIME), () => {
   });
 
   it('stays offline, and sends nothing, when somebody else answers with a certificate that is out of date', async () => {
-    const { folder, gateway } = deviceOf('own');
+    const { folder } = deviceOf('own');
     const ca = await issueCertificate({ subject: 'CN=device-agent local CA', ca: true });
     const names = ['localhost', 'api.localhost', 'connect.localhost'];
     const leaf = await issueCertificate({ subject: 'CN=localhost', names, issuer: ca });
@@ -204,7 +204,6 @@ describe('a device whose clock is wrong', unless(NO_FAKETIME), () => {
     const failed = await agent.logged('session attempt failed; retrying');
     expect(String(failed.reason)).toContain('not trusted');
     expect(received).toEqual([]);
-    expect(gateway.sessions).toBeDefined();
     await agent.end();
   });
 });

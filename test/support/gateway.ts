@@ -97,7 +97,8 @@ export async function startTestGateway(options: Partial<GatewayOptions> = {}): P
     dataDir,
     async close() {
       await gateway.close();
-      if (options.dataDir === undefined) await rm(dataDir, { recursive: true, force: true });
+      // A handshake that a client had begun may still write a certificate.
+      if (options.dataDir === undefined) await rm(dataDir, { recursive: true, force: true, maxRetries: 5 });
     },
   };
 }

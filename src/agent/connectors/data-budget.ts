@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises';
 import type { Socket } from 'node:net';
 import { z } from 'zod';
 import { type BudgetPlan, periodOf } from '../../lib/budget-plan.ts';
-import { messageOf } from '../../lib/errors.ts';
+import { hasErrno, messageOf } from '../../lib/errors.ts';
 import { writeDurably } from '../../lib/files/durable-write.ts';
 import type { Log } from '../../lib/log/log.ts';
 
@@ -21,6 +21,10 @@ const SEGMENT = 1_428;
 /** Packets without data that open and close a connection, and the look-up of a name. */
 const OPEN_BYTES = 3 * 60 + 250;
 const CLOSE_BYTES = 4 * 72;
+/** A clock that is not set shows a time before this. */
+const EARLIEST = Date.parse('2025-01-01T00:00:00Z');
+/** What the gateway takes as the rest of a period, in seconds. */
+const LONGEST_S = 32 * 86_400;
 
 export type BudgetLevel = 'normal' | 'warned' | 'paused' | 'spent';
 
@@ -55,6 +59,8 @@ export class DataBudget {
   /** Bytes that were counted during the last write. */
   #passedMeanwhile = 0;
   #level: BudgetLevel = 'normal';
+  /** Whether the file was read; before, nothing is written over it. */
+  #isOpen = false;
   readonly #meters = new Set<SocketMeter>();
   readonly #listeners = new Set<() => void>();
 
@@ -73,8 +79,7 @@ export class DataBudget {
     const saved = await readFile(file, 'utf8')
       .then((text) => Saved.parse(JSON.parse(text)))
       .catch((error: unknown) => {
-        if (!messageOf(error).includes('ENOENT'))
-          log.warn({ file, reason: messageOf(error) }, 'data budget unreadable');
+        if (!hasErrno(error, 'ENOENT')) log.warn({ file, reason: messageOf(error) }, 'data budget unreadable');
         return null;
       });
     if (saved !== null && Date.parse(saved.since) >= this.#since) {
@@ -84,8 +89,9 @@ export class DataBudget {
       this.#used = Math.min(this.plan.bytes, saved.counted + saved.spare);
       this.#saved = this.#used;
     }
-    await this.#save();
+    this.#isOpen = true;
     this.#look();
+    await this.#save();
     return this;
   }
 
@@ -97,7 +103,7 @@ export class DataBudget {
       limitBytes: this.plan.bytes,
       since: new Date(this.#since),
       until: new Date(this.#until),
-      restS: Math.max(1, Math.ceil((this.#until - this.#now) / 1000)),
+      restS: Math.min(LONGEST_S, Math.max(1, Math.ceil((this.#until - this.#now) / 1000))),
       nextAt: this.mayConnect ? null : new Date(this.#nextAt),
     };
   }
@@ -105,6 +111,8 @@ export class DataBudget {
   /** Whether a session may begin. */
   get mayConnect(): boolean {
     this.#look();
+    // The clock is behind. Its gateway can prove the time, in a session only.
+    if (this.#now < this.#since) return true;
     return this.#level === 'normal' || this.#level === 'warned' || this.#used + this.#presence <= this.#line;
   }
 
@@ -125,11 +133,16 @@ export class DataBudget {
     return () => void this.#listeners.delete(listener);
   }
 
-  /** Counts a connection from its first packet. */
+  /** Counts an attempt to connect, which may fail. */
+  dialled(): void {
+    this.#count(OPEN_BYTES);
+    this.#look();
+  }
+
+  /** Counts what passes on a connection. */
   meter(socket: Socket): void {
     const meter = new SocketMeter(socket, (bytes) => this.#count(bytes));
     this.#meters.add(meter);
-    this.#count(OPEN_BYTES);
     socket.once('close', () => {
       meter.sample();
       this.#meters.delete(meter);
@@ -145,6 +158,7 @@ export class DataBudget {
 
   /** Writes what was counted exactly, rather than what was set aside. */
   async close(): Promise<void> {
+    if (!this.#isOpen) return;
     for (const meter of this.#meters) meter.sample();
     await this.#writing;
     await this.#write(this.#used, 0);
@@ -184,6 +198,7 @@ export class DataBudget {
   #look(): void {
     const now = this.#now;
     if (now >= this.#until) this.#begin(now);
+    else if (now < this.#since && now >= EARLIEST) this.#correct(now);
     const { bytes } = this.plan;
     const isPaused = this.#used >= PAUSED * bytes - LAST_BYTES;
     const isSpent = isPaused && this.#used >= this.#line;
@@ -191,9 +206,17 @@ export class DataBudget {
     if (level === this.#level) return;
     this.#level = level;
     const facts = { level, used_bytes: Math.round(this.#used), limit_bytes: bytes };
-    if (level === 'normal') this.own.log.info(facts, 'data budget');
-    else this.own.log.warn(facts, 'data budget');
+    if (level === 'normal') this.own.log.info(facts, 'data budget level changed');
+    else this.own.log.warn(facts, 'data budget level changed');
     for (const listener of this.#listeners) listener();
+  }
+
+  /** The clock was ahead: what was used counts for the period that it is now. */
+  #correct(now: number): void {
+    const { start, end } = periodOf(this.plan, now);
+    this.#since = start;
+    this.#until = end;
+    void this.#save();
   }
 
   #begin(now: number): void {

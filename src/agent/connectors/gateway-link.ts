@@ -19,7 +19,7 @@ export interface GatewayLinkOptions {
   /** Null: the CA that signs the certificates of ngrok's cloud. */
   authorities: TrustedCas | null;
   proxies: ProxyRules;
-  /** Who is asked for the time when this machine's clock is wrong; null, or left out: nobody. */
+  /** Proves the time when this machine's clock is wrong; null or omitted: not supported. */
   time?: TrustedTime | null;
   /** Called when the SDK could not connect to some upstream for a client; omitted: nobody looks. */
   onDialFailed?: () => void;

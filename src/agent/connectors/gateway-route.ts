@@ -60,13 +60,13 @@ const OWN_CA = "set NGROK_CA_CERT to a copy of the gateway's ca.pem; if it is on
 
 /**
  * @param authorities CAs of the gateway; null: that of ngrok's cloud
- * @param onSocket called with each connection
+ * @param meter counts attempts to connect, and connections
  */
 export function routeTo(
   serverAddr: string | null,
   proxies: ProxyRules,
   authorities: TrustedCas | null,
-  onSocket: (socket: Socket) => void = () => {},
+  meter: { dialled(): void; meter(socket: Socket): void } | null = null,
 ): GatewayRoute {
   const address = parseGatewayAddress(serverAddr ?? CLOUD_ADDRESS);
   const proxy = proxyFor(proxies, 'https', address);
@@ -81,8 +81,9 @@ export function routeTo(
   });
   const connect = proxy ? dialThrough(proxy) : directDial(lookup);
   const dial: Dial = async (destination, signal) => {
+    meter?.dialled();
     const socket = await connect(destination, signal);
-    onSocket(socket);
+    meter?.meter(socket);
     return socket;
   };
   const ca = pemOf(authorities);

@@ -11,7 +11,7 @@ export interface GatewaySocketOptions {
   dial: Dial;
   /** PEM of the CAs that verify the gateway. */
   ca: string | Uint8Array;
-  /** Who is asked for the time when this machine's clock is wrong; null, or left out: nobody. */
+  /** Proves the time when this machine's clock is wrong; null or omitted: not supported. */
   time?: TrustedTime | null | undefined;
   /** TLS session of an earlier connection to the same gateway, to be resumed. */
   tlsSession?: Buffer | null;

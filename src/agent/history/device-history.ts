@@ -139,6 +139,7 @@ export class DeviceHistory {
 
   #reportSoon(): void {
     const { least, more } = REPORT_MS;
+    this.#cancelReport?.();
     this.#cancelReport = this.context.clock.after(
       least + this.context.clock.random() * more,
       () => void this.#report(),
@@ -149,6 +150,7 @@ export class DeviceHistory {
   async #report(): Promise<void> {
     // What the machine says is there once its slot is written.
     await this.#writing;
+    const reported = this.#current;
     const news = this.slots.filter((slot) => {
       const away = awayIn(slot);
       return away >= MIN_AWAY_SECONDS && away > (this.#told.get(slot.at) ?? 0);
@@ -171,7 +173,7 @@ export class DeviceHistory {
     const oldest = this.#seconds - KEPT_SLOTS * SLOT_SECONDS;
     for (const at of this.#told.keys()) if (at < oldest) this.#told.delete(at);
     // A later start need not say it again.
-    this.#current.told = this.#current.at;
+    reported.told = reported.at;
   }
 
   #look(isOnline = this.own.isOnline()): void {

@@ -115,8 +115,9 @@ export class GatewayTime {
     this.#kept ??= this.#read();
     const kept = await this.#kept;
     const latest = Math.max(this.#latest.get(key) ?? 0, kept.get(key) ?? 0);
-    if (time < latest) throw new BackwardTime(time, latest, this.own.file);
-    this.#latest.set(key, time);
+    // Gateways of a cluster differ a little, and answers may overtake each other.
+    if (time < latest - RIGHT_MS) throw new BackwardTime(time, latest, this.own.file);
+    this.#latest.set(key, Math.max(time, latest));
     this.#problem = null;
     this.#use(time, origin);
     if (time - (kept.get(key) ?? 0) < KEPT_AGAIN_MS) return;

@@ -41,7 +41,7 @@ async function askFor({ origin, address, proxies }: TimePlace, nonce: string): P
     signal: AbortSignal.timeout(ANSWER_MS),
     body: JSON.stringify({ nonce }),
   });
-  if (answer.status === 404) throw new Error(`${origin} signs none: update the gateway, or set the clock`);
+  if (answer.status === 404) throw new Error(`${origin} does not prove the time: update the gateway or set the clock`);
   const text = await answer.text();
   if (answer.status !== 200) throw new Error(messageIn(text) ?? `${origin} answered with status ${answer.status}`);
   const proof = TimeProof.safeParse(jsonOf(text));
@@ -64,7 +64,7 @@ export function openProof(proof: TimeProof, nonce: string, pinned: TimePlace['pi
     throw new Error('the answer has a wrong signature');
   const payload = TimePayload.safeParse(jsonOf(proof.payload));
   if (!payload.success) throw new Error('the answer states no time');
-  if (payload.data.nonce !== nonce) throw new Error('the answer is one to another request: somebody replays it');
+  if (payload.data.nonce !== nonce) throw new Error('the answer belongs to another request: it may be a replay');
   const time = Date.parse(payload.data.time);
   if (time < EARLIEST) throw new Error(`it proves ${payload.data.time}: its own clock is not set`);
   if (!isValidAt(key, time) || !isValidAt(ca, time))

@@ -70,6 +70,7 @@ export class CappedConnection extends Socket {
     const piece = rest.subarray(0, up?.turnBytes);
     this.#isPassing = true;
     const go = () => {
+      if (this.destroyed) return;
       const isWanted = this.push(piece);
       if (piece.length < rest.length) return this.#pass(rest.subarray(piece.length));
       this.#isPassing = false;
@@ -91,6 +92,7 @@ export class CappedConnection extends Socket {
       else done();
     };
     const go = () => {
+      if (this.destroyed) return;
       if (this.inner.write(piece)) next();
       else this.#onDrain = next;
     };

@@ -329,11 +329,11 @@ export class EdgeServer {
       resetConnection(req.socket);
       return;
     }
-    if (req.method === PROBE_METHOD && this.#isProbe(req)) {
-      this.#answerProbe(req, res, scheme);
-      return;
-    }
     try {
+      if (req.method === PROBE_METHOD && this.#isProbe(req)) {
+        this.#answerProbe(req, res, scheme);
+        return;
+      }
       const admission = this.#routing.route(req, res, scheme);
       if (admission) this.#proxy.handle(req, res, admission);
     } catch (error) {
@@ -359,7 +359,11 @@ export class EdgeServer {
     };
     const found = this.#routing.probed(req, scheme);
     if ('stage' in found) answer(found);
-    else this.#proxy.examine(req, res, found).then(answer, (error: unknown) => this.#fail(req, res, error));
+    else
+      this.#proxy
+        .examine(req, res, found)
+        .then(answer)
+        .catch((error: unknown) => this.#fail(req, res, error));
   }
 
   #logMalformed({ id, url, forwardsTo: upstream }: GatewayEndpoint, reason: string): void {

@@ -54,8 +54,13 @@ function tokenOf(key: string, host: string, period: number): string {
   return createHmac('sha256', key).update(`${period} ${host}`).digest('base64url');
 }
 
+/** Characters of a message: percent-encoded, they fit into what is parsed. */
+const MAX_MESSAGE = 200;
+
 export function probeText({ stage, message }: ProbeOutcome): string {
-  return `${stage ?? 'reached'} ${message ? encodeURIComponent(message) : NOTHING}`;
+  // Half of a character, which cannot be encoded, becomes a replacement.
+  const shown = message && encodeURIComponent(Buffer.from(message.slice(0, MAX_MESSAGE)).toString());
+  return `${stage ?? 'reached'} ${shown || NOTHING}`;
 }
 
 /** @returns null for a text that is none: the response is no gateway's that knows probes */
@@ -63,5 +68,9 @@ export function parseOutcome(text: string): ProbeOutcome | null {
   const [, name = '', message = ''] = /^(\w+) (\S{1,2000})$/.exec(text) ?? [];
   const stage = PROBE_STAGES.find((each) => each === name) ?? null;
   if (stage === null && name !== 'reached') return null;
-  return { stage, message: message === NOTHING ? null : decodeURIComponent(message) };
+  try {
+    return { stage, message: message === NOTHING ? null : decodeURIComponent(message) };
+  } catch {
+    return null; // an upstream may send anything
+  }
 }

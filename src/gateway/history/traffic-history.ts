@@ -211,7 +211,7 @@ export class TrafficHistory {
   }
 
   /**
-   * Requests and times online of many, in the same order, without what only gateways have that do not answer.
+   * Requests and times online of many, in the same order. Of gateways that do not answer, it has what they have passed on.
    * @param range in steps of hours, within the last 30 days
    */
   async readBriefly(of: readonly SubjectName[], range: HistoryRange): Promise<HistoryStep[][]> {

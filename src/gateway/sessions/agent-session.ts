@@ -468,7 +468,9 @@ function periodText(seconds: number): string {
       : seconds < 172_800
         ? ['hours', seconds / 3_600]
         : ['days', seconds / 86_400];
-  return `${Math.ceil(Number(count))} ${unit}`;
+  const whole = Math.ceil(Number(count));
+  // Of hours and days, there are two at least.
+  return `${whole} ${whole === 1 ? 'minute' : unit}`;
 }
 
 /** Compares secrets in a time that says nothing about them. */

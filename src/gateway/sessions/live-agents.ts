@@ -64,7 +64,7 @@ export class LiveAgents implements LiveView {
     const [session] = sessions;
     if (!session) return false;
     if (command === 'disconnect') {
-      for (const each of sessions) each.end(new Error('disconnected by an operator'));
+      for (const each of sessions) each.end(new EndOfSession('gateway', 'disconnected by an operator'));
       return true;
     }
     const { commands } = session;

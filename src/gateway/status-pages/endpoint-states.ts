@@ -47,14 +47,14 @@ export async function daysOf(
   { history }: Pick<Sources, 'history'>,
   now: number,
 ): Promise<DaysOf> {
-  const days = new Map<string, readonly StatusDay[]>();
+  if (history === null) return new Map();
   const to = (Math.floor(now / MINUTE_MS / MINUTES.days) + 1) * MINUTES.days;
   const range = { from: to - SHOWN_DAYS * MINUTES.days, to, step: MINUTES.days };
-  for (const url of history ? new Set(urls) : []) {
-    const steps = (await history?.read({ kind: 'endpoint', key: url }, range))?.steps ?? [];
-    days.set(url, steps.map(statusDay));
-  }
-  return days;
+  const daysAt = async (url: string): Promise<[string, readonly StatusDay[]]> => {
+    const { steps } = await history.read({ kind: 'endpoint', key: url }, range);
+    return [url, steps.map(statusDay)];
+  };
+  return new Map(await Promise.all([...new Set(urls)].map(daysAt)));
 }
 
 function statusDay(step: HistoryStep): StatusDay {
@@ -91,21 +91,16 @@ export async function statesOf(
   const online = new Set(live.endpoints().map(({ url }) => url));
   const minute = Math.floor(now / MINUTE_MS);
   const range = { from: minute - RECENT_MINUTES, to: minute + 1, step: 1 };
-  const states: EndpointState[] = [];
-  for (const url of urls) {
+  const stateAt = async (url: string): Promise<EndpointState> => {
     if (!online.has(url)) {
       const isNew = history !== null && (days.get(url) ?? []).every(({ known }) => known === 0);
-      states.push(isNew || upMs < GRACE_MS || missing.length > 0 ? 'unknown' : 'down');
-      continue;
+      return isNew || upMs < GRACE_MS || missing.length > 0 ? 'unknown' : 'down';
     }
-    if (isUnreached(url)) {
-      states.push('down');
-      continue;
-    }
+    if (isUnreached(url)) return 'down';
     const steps = (await history?.read({ kind: 'endpoint', key: url }, range))?.steps ?? [];
     const { requests, share } = failedOf(steps);
     const isAt = (limit: typeof BROKEN) => requests >= limit.minRequests && share >= limit.share;
-    states.push(isAt(BROKEN) ? 'down' : isAt(FAILING) ? 'failing' : 'up');
-  }
-  return states;
+    return isAt(BROKEN) ? 'down' : isAt(FAILING) ? 'failing' : 'up';
+  };
+  return Promise.all(urls.map(stateAt));
 }

@@ -41,7 +41,8 @@ export function circuitBreaker(config: unknown, context: ActionContext): Prepare
   return {
     ends: false,
     on_http_request: () => (request) => {
-      if (!enforce) return undefined;
+      // A probe would use up the one request that tries whether the upstream works again.
+      if (!enforce || request.isProbe) return undefined;
       const ticket = circuit.admit(clock.now());
       if (ticket === null) return OPEN;
       request.watchers ??= [];

@@ -1,4 +1,3 @@
-import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { Channel, ChannelReceiver } from '../../../agent-protocol/channel.ts';
 import { HeartbeatEcho } from '../../../agent-protocol/heartbeat.ts';
@@ -64,8 +63,7 @@ interface NativeSessionOptions extends SessionLinkOptions {
 /** A link to a gateway of our own, without the SDK. */
 export function openNativeLink(options: GatewayLinkOptions): GatewayLink {
   const { authtoken, version, clock, log, onCommand, budget = null } = options;
-  const onSocket = (socket: Socket) => budget?.meter(socket);
-  const route = routeTo(options.serverAddr, options.proxies, options.authorities, onSocket);
+  const route = routeTo(options.serverAddr, options.proxies, options.authorities, budget);
   const progress = new ProgressMonitor(clock);
   const resumption: Resumption = { clientId: '', tlsSession: null };
   /** Of sessions beside the first one. Gateways of a cluster resume each other's. */
@@ -99,7 +97,7 @@ export function openNativeLink(options: GatewayLinkOptions): GatewayLink {
     isMetered,
     connect: () => connectNativeSession({ ...fixed, number: 0, authtoken: authtoken() }, { probed }),
     connectTo: ({ address: node, serverName }, signal) => {
-      const { dial, address: its } = routeTo(node, options.proxies, options.authorities, onSocket);
+      const { dial, address: its } = routeTo(node, options.proxies, options.authorities, budget);
       const there = { ...fixed, dial, address: { ...its, serverName }, progress: new ProgressMonitor(clock) };
       // The same agent for the gateways.
       const { clientId } = resumption;

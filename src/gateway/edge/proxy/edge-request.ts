@@ -135,6 +135,7 @@ export class EdgeRequest implements PolicyRequest {
       this.policy = withOuterPolicy(endpoint.policy, outer);
       this.forwards = outer.forwards + 1;
       if (outer.responseCookies !== undefined) this.responseCookies = outer.responseCookies;
+      if (outer.bandwidth !== undefined) this.bandwidth = outer.bandwidth;
       this.#expectContinue = outer.#expectContinue;
     }
     if (endpoint.isRemote && !endpoint.writesForwarded) {

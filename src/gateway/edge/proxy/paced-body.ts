@@ -44,13 +44,18 @@ export class PacedBody implements Pick<UpstreamLink, 'write' | 'finishRequest'> 
     if (this.#state !== 'free') return;
     const [first] = this.#pieces;
     if (first === undefined) {
-      if (this.#trailers === null) this.onTaken();
-      else this.to.finishRequest(this.#trailers);
+      if (this.#trailers === null) {
+        this.onTaken();
+        return;
+      }
+      this.#state = 'stopped';
+      this.to.finishRequest(this.#trailers);
       return;
     }
     const piece = first.subarray(0, this.rate.turnBytes);
     this.#state = 'turn';
     this.#giveUp = this.rate.take(piece.length, () => {
+      if (this.#state === 'stopped') return;
       if (piece.length < first.length) this.#pieces[0] = first.subarray(piece.length);
       else this.#pieces.shift();
       this.#state = this.to.write(piece) ? 'free' : 'blocked';

@@ -158,6 +158,7 @@ function pacedTo(res: ClientResponse, rate: SharedRate): Transform {
   const pass = (rest: Buffer, done: TransformCallback) => {
     const piece = rest.subarray(0, rate.turnBytes);
     giveUp = rate.take(piece.length, () => {
+      if (stream.destroyed) return;
       stream.push(piece);
       if (piece.length === rest.length) done();
       else pass(rest.subarray(piece.length), done);
