@@ -2,7 +2,7 @@ import { createServer, type IncomingMessage } from 'node:http';
 import { createServer as createHttpsServer } from 'node:https';
 import { connect } from 'node:net';
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
-import { PROBE_HEADER, ProbeTokens } from '../../../src/gateway/endpoints/probe-outcome.ts';
+import { PROBE_HEADER, ProbeTokens, parseOutcome, probeText } from '../../../src/gateway/endpoints/probe-outcome.ts';
 import { PublicProbe } from '../../../src/gateway/probes/public-probe.ts';
 import type { AccessWay } from '../../../src/traffic-policy/access.ts';
 import { issueCertificate } from '../../support/certificates.ts';
@@ -77,6 +77,14 @@ it('reaches an upstream as a client does, says who asks, follows no redirect, an
   expect(traffic.requests).toBe(1);
   expect(asked.at(-1)?.headers.host).toBe(new URL(url).host);
   expect(tokens.isValid(host, tokens.issue(host))).toBe(true);
+});
+
+it('takes no answer from an upstream, whatever that sends', async () => {
+  const texts = ['reached %', 'reached -', `upstream ${'x'.repeat(3_000)}`, 'upstream %ED%A0%80', 'nonsense'];
+  expect(texts.map(parseOutcome)).toEqual([null, { stage: null, message: null }, null, null, null]);
+  const message = `${'ü'.repeat(500)}\ud800`;
+  const sent = parseOutcome(probeText({ stage: 'upstream', message }));
+  expect(sent).toEqual({ stage: 'upstream', message: 'ü'.repeat(200) });
 });
 
 it('names the stage that broke', async () => {

@@ -6,6 +6,7 @@ import { ENDINGS } from '../../../src/gateway/endpoints/traffic-counts.ts';
 import type { HistoryRange, HistoryStep, SubjectName } from '../../../src/gateway/history/history-points.ts';
 import { Values } from '../../../src/gateway/history/history-values.ts';
 import { type StatusSources, statusPages } from '../../../src/gateway/status-pages/status-page.ts';
+import { statusPageIn, statusPagePolicy } from '../../../src/management/status-page-policy.ts';
 import type { StatusFile } from '../../../src/traffic-policy/ports.ts';
 import { startTestGateway } from '../../support/gateway.ts';
 import { GatewayClient } from '../../support/gateway-client.ts';
@@ -247,4 +248,18 @@ it('a cloud endpoint answers with it: compressed, cached, and with its tag', asy
     config: { ...config, endpoints: [{ url: 'cam', title: 'x' }] },
   });
   expect(String(wrong.body.msg)).toMatch(/endpoints\[0\]\.url: must be the URL of an endpoint/);
+});
+
+it('a policy with more than a status page is no plain one, whose form would drop the rest', () => {
+  const page = { title: 'Quarry', endpoints: [{ url: CAM, title: 'Camera' }] };
+  const policy = JSON.parse(statusPagePolicy(page));
+  const [rule] = policy.on_http_request;
+  expect(statusPageIn(JSON.stringify(policy))).toEqual(page);
+  for (const more of [
+    { ...policy, on_tcp_connect: [{ actions: [{ type: 'deny' }] }] },
+    { on_http_request: [{ ...rule, expressions: ["conn.client_ip == '192.0.2.1'"] }] },
+    { on_http_request: [rule, rule] },
+    { on_http_request: [{ actions: [...rule.actions, { type: 'log' }] }] },
+  ])
+    expect(statusPageIn(JSON.stringify(more))).toBeNull();
 });

@@ -213,6 +213,16 @@ describe('gateway-limit-bandwidth', () => {
     expect(performance.now() - sent).toBeGreaterThan(body.length / 100);
   });
 
+  it('holds for what is forwarded to an internal endpoint, too', async () => {
+    await scene.bind({}, { domain: 'limited.internal', scheme: 'HTTPS' });
+    const limit = rule('gateway-limit-bandwidth', { bandwidth: '4Mbit/unlimited' });
+    const forward = rule('forward-internal', { url: 'https://limited.internal' });
+    const endpoint = await scene.bind({ on_http_request: [limit, forward] });
+    const began = performance.now();
+    expect((await endpoint.ask({ path: '/long' })).body.length).toBe(300_000);
+    expect(performance.now() - began).toBeGreaterThan((300_000 / 500) * 0.8);
+  });
+
   it('lets the next request of a connection be, when a client leaves in the middle of an upload', async () => {
     const endpoint = await onRequest(rule('gateway-limit-bandwidth', { bandwidth: 'unlimited/80kbit' }));
     const { host, port } = endpoint;
