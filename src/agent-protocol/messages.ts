@@ -236,7 +236,7 @@ export type UpstreamState = z.output<typeof UpstreamState>;
 /** Slots of ten minutes, in seconds: what agents report is as fine as that. */
 export const SLOT_SECONDS = 600;
 /** Of a day, with the one that has begun. */
-export const MAX_SLOTS = 86_400 / SLOT_SECONDS + 1;
+const MAX_SLOTS = 86_400 / SLOT_SECONDS + 1;
 
 const seconds = z.int().nonnegative();
 const reading = z.number().nullable();

@@ -41,9 +41,9 @@ export async function recordFailedUpdate(
 ): Promise<void> {
   if (result === 'confirmed') return;
   try {
-    const { noteGatewayUpdate, withStore } = await import('../gateway/offline/command-store.ts');
+    const { noteFailedUpdate, withStore } = await import('../gateway/offline/command-store.ts');
     await withStore(settingsOfGateway(host), ({ database }) =>
-      database.write(() => noteGatewayUpdate(database, { result, ...facts }), null),
+      database.write(() => noteFailedUpdate(database, { result, ...facts }), null),
     );
   } catch (error) {
     // The database of a newer version that stays, for example.

@@ -15,9 +15,9 @@ import {
 } from '../../src/gateway/api/management-api.ts';
 import { OnlineCloudEndpoints } from '../../src/gateway/cloud-endpoints/online-cloud-endpoints.ts';
 import { type Condition, type ConditionSources, presentConditions } from '../../src/gateway/conditions/conditions.ts';
+import { BulkActionJob } from '../../src/gateway/devices/bulk-action-job.ts';
 import { DeviceSightings } from '../../src/gateway/devices/device-sightings.ts';
 import type { GatewayPlace } from '../../src/gateway/devices/invite.ts';
-import { BulkActionJob } from '../../src/gateway/devices/start-bulk-actions.ts';
 import { gatewayDomains } from '../../src/gateway/endpoints/domain-names.ts';
 import { EndpointPolicies } from '../../src/gateway/endpoints/endpoint-policies.ts';
 import { EndpointRegistry } from '../../src/gateway/endpoints/endpoint-registry.ts';

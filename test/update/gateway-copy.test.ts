@@ -3,10 +3,10 @@ import { chownSync, existsSync, mkdirSync, readFileSync, rmSync, statSync, write
 import { dirname, join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { createGatewayData, readStore } from '../../src/gateway/offline/command-store.ts';
-import { gatewayUpdate } from '../../src/gateway/store/gateway-update.ts';
 import { Database } from '../../src/gateway/store/sql/database.ts';
 import { SCHEMA_VERSION } from '../../src/gateway/store/sql/migrations.ts';
 import { sqlEngine } from '../../src/gateway/store/sql/sql-engine.ts';
+import { failedUpdate } from '../../src/gateway/store/update-facts.ts';
 import { GATEWAY_SERVICE, settingsFileOf } from '../../src/service/service.ts';
 import { Archive, GatewayCopy } from '../../src/update/data-copy.ts';
 import { recordFailedUpdate, settingsOfGateway } from '../../src/update/gateway-service.ts';
@@ -130,7 +130,7 @@ it('an update of the gateway that failed is recorded in its database, and a data
   await createGatewayData(settingsOfGateway(host));
   await record('returned');
   await record('confirmed');
-  expect(readStore(settingsOfGateway(host), ({ database }) => gatewayUpdate(database))).toEqual({
+  expect(readStore(settingsOfGateway(host), ({ database }) => failedUpdate(database))).toEqual({
     result: 'returned',
     ...failed,
   });

@@ -26,7 +26,7 @@ const EARLIEST = Date.parse('2025-01-01T00:00:00Z');
 /** What the gateway takes as the rest of a period, in seconds. */
 const LONGEST_S = 32 * 86_400;
 
-export type BudgetLevel = 'normal' | 'warned' | 'paused' | 'spent';
+type BudgetLevel = 'normal' | 'warned' | 'paused' | 'spent';
 
 /** What is known of the budget, for people. */
 export interface BudgetState {

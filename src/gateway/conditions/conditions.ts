@@ -6,11 +6,11 @@ import type { ConditionSubject, LiveView, ReportedCondition } from '../endpoints
 import type { EdgeCounters } from '../metrics/edge-counters.ts';
 import { stoppedVersions } from '../store/agent-updates.ts';
 import type { TroubledName } from '../store/domains.ts';
-import { gatewayUpdate } from '../store/gateway-update.ts';
 import { lastBackup } from '../store/last-backup.ts';
 import { lostCommits } from '../store/lost-commits.ts';
 import { type Store, timestamp } from '../store/store.ts';
 import { type Undecryptable, undecryptableCounts } from '../store/stored-secrets.ts';
+import { failedUpdate } from '../store/update-facts.ts';
 import { type Detected, listed, siteOf } from './detected.ts';
 import { type EndpointSources, latencyProblem, responseProblem, upstreamProblem } from './endpoint-problems.ts';
 
@@ -354,7 +354,7 @@ function updateProblem({ store, runs }: ConditionSources): Detected | null {
       ];
     return [{ key: id, name: credential?.description || id, site: null, message }];
   });
-  const own = gatewayUpdate(database);
+  const own = failedUpdate(database);
   if (own !== null && runs === (own.result === 'kept' ? own.to : own.from) && Date.parse(own.at) >= since) {
     const what =
       own.result === 'kept'

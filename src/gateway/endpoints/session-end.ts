@@ -5,7 +5,7 @@ import { ProtocolViolation } from '../../agent-protocol/frames.ts';
  * this gateway stopped, was emptied, or told it to connect again; its authtoken or address is no longer allowed; a limit; it broke
  * the protocol, or accepted no connections. `refused` ones have not begun.
  */
-export const SESSION_ENDS = [
+const SESSION_ENDS = [
   'stopped',
   'lost',
   'silent',

@@ -5,7 +5,7 @@ import type { OnlineEndpoint } from '../endpoints/online-endpoint.ts';
 import type { ReportQueue } from '../endpoints/request-feed.ts';
 
 /** What is counted of requests. */
-export const TOPICS = ['paths', 'networks', 'statuses'] as const;
+const TOPICS = ['paths', 'networks', 'statuses'] as const;
 type Topic = (typeof TOPICS)[number];
 
 /** How often the most frequent ones came, and by how much that may be too high. */

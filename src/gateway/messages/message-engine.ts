@@ -8,7 +8,7 @@ import type { ConditionSubject, LiveView, ReportedCondition } from '../endpoints
 import { NOBODY_ELSE } from '../endpoints/live-view.ts';
 import type { Message } from '../events/message.ts';
 import type { ConditionRow, WithheldFor } from '../store/condition-history.ts';
-import { noteSeenConditions, seenConditions } from '../store/seen-conditions.ts';
+import { noteSeenConditions, seenConditions } from '../store/condition-history.ts';
 import { DatabaseAway } from '../store/sql/database-problems.ts';
 import { type Row, timestamp } from '../store/store.ts';
 import { type Drafted, type Due, draftsOf, MESSAGES_AN_HOUR, type Situation } from './message-drafts.ts';

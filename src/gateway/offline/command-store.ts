@@ -17,10 +17,10 @@ import { issueApiKey } from '../store/tokens.ts';
 
 export { emailTarget, notifyByEmail } from '../messages/notify-by-email.ts';
 export { resumeVersion, stoppedVersions, stopVersion } from '../store/agent-updates.ts';
-export { noteGatewayUpdate } from '../store/gateway-update.ts';
 export { expectGateway, type StoreLocation } from '../store/open-gateway-store.ts';
 export type { Row, Store } from '../store/store.ts';
 export { undecryptable, undecryptableCounts } from '../store/stored-secrets.ts';
+export { noteFailedUpdate } from '../store/update-facts.ts';
 export { askGatewayHere } from './gateway-here.ts';
 
 /**

@@ -28,7 +28,7 @@ import { gatewayProof } from './gateway-proof.ts';
 import { type ServingGateway, SharedDatabase } from './shared-database.ts';
 
 /** The encryption keys of a gateway, by ids that reveal nothing about them, and what they do not decrypt. */
-export interface KeyState {
+interface KeyState {
   /** With which everything is encrypted. */
   readonly current: string;
   readonly others: readonly string[];

@@ -76,7 +76,7 @@ export async function statusFile(content: StatusPageContent, status: Status): Pr
 }
 
 /** The page loads nothing and runs nothing. */
-export function statusHtml({ title, text, endpoints }: StatusPageContent, { states, days, now }: Status): string {
+function statusHtml({ title, text, endpoints }: StatusPageContent, { states, days, now }: Status): string {
   const worst = (['down', 'failing', 'unknown'] as const).find((state) => states.includes(state)) ?? 'up';
   const at = new Date(now).toISOString();
   const items = endpoints.map(({ title: name }, place) => item(name, states[place] ?? 'unknown', days[place] ?? []));

@@ -211,3 +211,21 @@ export class SentMessages extends tableOf('sent_messages', messageColumns) {
     this.database.run('DELETE FROM sent_messages WHERE created_at < ?', [time]);
   }
 }
+
+/** Row of `facts` with how long conditions were seen of which nobody was told yet, by their ids, in milliseconds. */
+const SEEN = 'conditions_seen';
+/** Further ones wait longer after a restart. */
+const MAX_SEEN = 2_000;
+
+export function seenConditions(database: Pick<Database, 'fact'>): ReadonlyMap<string, number> {
+  return new Map(Object.entries(JSON.parse(database.fact(SEEN) ?? '{}') as Record<string, number>));
+}
+
+/** Only inside {@link Database.write}. */
+export function noteSeenConditions(
+  database: Pick<Database, 'setFact' | 'forgetFact'>,
+  seen: ReadonlyMap<string, number>,
+) {
+  if (seen.size === 0) database.forgetFact(SEEN);
+  else database.setFact(SEEN, JSON.stringify(Object.fromEntries([...seen].slice(0, MAX_SEEN))));
+}

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import type { Database } from './sql/database.ts';
 
 /** The fact with the gateway that updates itself, of those that share a database: one at a time does. */
 export const UPDATE_TURN: string = 'gateway_update_turn';
@@ -25,4 +26,27 @@ export function parseFact<T>(schema: z.ZodType<T>, text: string | null | undefin
   } catch {
     return null;
   }
+}
+
+/** The fact with how the last update of a gateway's program failed. */
+const FAILED_UPDATE = 'gateway_update';
+
+const FailedUpdate = z.object({
+  /** `kept`: it was given up, and stays, as going back would lose data. */
+  result: z.enum(['returned', 'kept']),
+  from: z.string(),
+  to: z.string(),
+  reason: z.string().nullable(),
+  /** RFC 3339. */
+  at: z.string(),
+});
+
+/** Null: none has failed. */
+export function failedUpdate(database: Pick<Database, 'fact'>): z.output<typeof FailedUpdate> | null {
+  return parseFact(FailedUpdate, database.fact(FAILED_UPDATE));
+}
+
+/** Only inside {@link Database.write}. */
+export function noteFailedUpdate(database: Pick<Database, 'setFact'>, update: z.output<typeof FailedUpdate>): void {
+  database.setFact(FAILED_UPDATE, JSON.stringify(update));
 }

@@ -28,7 +28,7 @@ const DATE_ERRORS = new Set(['CERT_NOT_YET_VALID', 'CERT_HAS_EXPIRED']);
 const SERVER_AUTHENTICATION = '1.3.6.1.5.5.7.3.1';
 
 /** Whether a certificate was refused for its dates, maybe among other reasons: TLS names the last one that it finds. */
-export function isDateError(error: unknown): boolean {
+function isDateError(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
   return isDateCode((error as NodeJS.ErrnoException).code) || isDateError(error.cause);
 }

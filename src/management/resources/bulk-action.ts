@@ -5,7 +5,7 @@ import { refused, WRONG_VALUE } from './refusal.ts';
 import { body, COMMON_ANSWER, defineResource, idOf, listFilters, orNull, stateFilter, text, UTC } from './resource.ts';
 
 /** What can be done with many devices at once. */
-export const BULK_ACTIONS = ['label', 'approve', 'rotate', 'revoke', 'delete', 'restart', 'disconnect'] as const;
+const BULK_ACTIONS = ['label', 'approve', 'rotate', 'revoke', 'delete', 'restart', 'disconnect'] as const;
 export type BulkActionName = (typeof BULK_ACTIONS)[number];
 
 /** Devices of one bulk action at most. */

@@ -27,7 +27,7 @@ export type Chosen = { readonly ids: ReadonlySet<string> } | { readonly filter: 
 
 export const NOTHING_CHOSEN: Chosen = { ids: new Set() };
 
-export interface BulkBarProps {
+interface BulkBarProps {
   chosen: Signal<Chosen>;
   /** Ids of the rows that are shown. */
   shown: readonly string[];

@@ -27,6 +27,7 @@ import { getPublic } from '../../support/gateway.ts';
 import { GatewayClient } from '../../support/gateway-client.ts';
 import { startHttpService } from '../../support/http-service.ts';
 import { exchange } from '../../support/https-exchange.ts';
+import { joinedDevices } from '../../support/joined-devices.ts';
 import { listening } from '../../support/loopback.ts';
 import { NO_POSTGRES, PostgresServer } from '../../support/postgres-server.ts';
 import { unless } from '../../support/requirements.ts';
@@ -846,4 +847,20 @@ it('the encryption key is changed when all gateways know the next one, and conne
   const alone = await startClusterNode(databaseUrl(), '127.0.0.1', { encryptionKey: next });
   expect(alone.sessionCa).toBe(one.sessionCa);
   await expect(startNode()).rejects.toThrow('GATEWAY_ENCRYPTION_KEY is not the key');
+});
+
+it('a bulk action that is begun at any gateway is done', { timeout: 60_000, ...only }, async () => {
+  const { one, two } = await twoNodes();
+  const { token: key } = await one.store.database.write(() => issueApiKey(one.store, {}));
+  await joinedDevices(one.store, [{}, {}]);
+  await until(() => two.store.devices.count('TRUE', []) === 2, 'the devices at the other gateway', { everyMs: 20 });
+  for (const gateway of [one, two]) {
+    const { id } = await change(gateway, key, 'POST', '/bulk_actions', {
+      ...{ action: 'label', filter: { site: 'quarry.example.com' }, labels: { at: String(gateway.httpsPort) } },
+    });
+    const isDone = async () => (await ask(gateway, key, `/bulk_actions/${id}`)).state === 'finished';
+    await until(isDone, 'the end of the bulk action', { everyMs: 50 });
+  }
+  const isLabeled = () => two.store.devices.page(null, 2).every(({ labels }) => labels.at === String(two.httpsPort));
+  await until(isLabeled, 'the labels at the other gateway', { everyMs: 20 });
 });

@@ -21,10 +21,10 @@ import { EdgeCounters } from '../../../src/gateway/metrics/edge-counters.ts';
 import { watchProcess } from '../../../src/gateway/metrics/process-watch.ts';
 import { stopVersion } from '../../../src/gateway/store/agent-updates.ts';
 import { issueDashboardCode } from '../../../src/gateway/store/command-access.ts';
-import { noteGatewayUpdate } from '../../../src/gateway/store/gateway-update.ts';
 import { noteBackup } from '../../../src/gateway/store/last-backup.ts';
 import { timestamp } from '../../../src/gateway/store/store.ts';
 import type { Undecryptable } from '../../../src/gateway/store/stored-secrets.ts';
+import { noteFailedUpdate } from '../../../src/gateway/store/update-facts.ts';
 import { CONDITION_IDS, type ConditionId } from '../../../src/management/condition-kinds.ts';
 import { fillStore } from '../../support/dashboard.ts';
 import { domainRow } from '../../support/domain-row.ts';
@@ -550,7 +550,7 @@ it('an update of the gateway that went back is a condition while that version ru
     { result: 'returned', ...failed, from: '0.9.0', at: store.now() },
     { result: 'kept', ...failed, to: '1.0.0', at: store.now() },
   ] as const) {
-    await store.database.write(() => noteGatewayUpdate(store.database, update));
+    await store.database.write(() => noteFailedUpdate(store.database, update));
     seen.push((await reported()).find(({ id }) => id === 'update_failed')?.message);
   }
   expect(seen).toEqual([

@@ -8,7 +8,7 @@ export class BulkActionJob {
     private readonly context: BulkContext,
     private readonly world: BulkWorld,
   ) {
-    // Another gateway of a cluster may have begun one.
+    // A gateway that did not reach this one may have begun one.
     context.store.database.onRowApplied((table) => {
       if (table === 'bulk_actions') this.#wake();
     });
