@@ -80,6 +80,7 @@ export class GatewayConnector extends EventEmitter<ConnectorEvents> implements C
       },
       routeChanged: (reason) => this.#second?.session?.end(reason),
       clock,
+      isMetered,
       progress,
       log,
     });

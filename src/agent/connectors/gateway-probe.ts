@@ -108,6 +108,9 @@ const MIN_PAUSE_MS = 1900;
 const MAX_PAUSE_MS = 2600;
 /** So many pauses at first are only half as long: a gateway whose process has ended is back within seconds. */
 const SHORT_PAUSES = 5;
+/** On a metered link, pauses are so many times as long after so many: an outage of a day costs a megabyte, not ten. */
+const METERED_FACTOR = 9;
+const METERED_AFTER = 20;
 /** Deadline of one probe; with the shortest pauses, at most eleven run at a time. */
 const PROBE_DEADLINE_MS = 15_000;
 
@@ -116,11 +119,12 @@ const PROBE_DEADLINE_MS = 15_000;
  * overlap: while a network drops packets, TCP repeats its first packet after 1, 3, 7, 15, 31 and 63 s, and alone would notice
  * the end of a long outage up to a minute late. An unreachable gateway has no load from them.
  *
+ * @param isMetered whether probes get seldom in a long outage: some twenty seconds apart
  * @throws AbortError when the signal aborts
  */
 export async function waitUntilReachable(
   probe: GatewayProbe,
-  clock: Clock,
+  { clock, isMetered = false }: { clock: Clock; isMetered?: boolean | undefined },
   signal: AbortSignal,
   onFailure: (error: unknown) => void,
 ): Promise<ProbeAnswer> {
@@ -136,7 +140,8 @@ export async function waitUntilReachable(
       const launchAll = async () => {
         for (let probes = 1; ; probes += 1) {
           void launch();
-          const pauseMs = MIN_PAUSE_MS + clock.random() * (MAX_PAUSE_MS - MIN_PAUSE_MS);
+          const factor = isMetered && probes > METERED_AFTER ? METERED_FACTOR : 1;
+          const pauseMs = factor * (MIN_PAUSE_MS + clock.random() * (MAX_PAUSE_MS - MIN_PAUSE_MS));
           if (probes <= SHORT_PAUSES) await clock.sleep(pauseMs / 2, over);
           // Short pauses differ little, so that a fleet would still be in step after them.
           else await clock.sleep(probes === SHORT_PAUSES + 1 ? clock.random() * MAX_PAUSE_MS : pauseMs, over);

@@ -55,6 +55,8 @@ export class SessionSupervisor {
       /** The device has another way to the gateway: connections that were made before are dead. */
       routeChanged?(reason: string): void;
       clock: Clock;
+      /** Whether data on the way to the gateway costs money. */
+      isMetered?: boolean;
       /** Receives every attempt; an established session reports its own progress, every two seconds. */
       progress: ProgressMonitor;
       log: Log;
@@ -189,19 +191,18 @@ export class SessionSupervisor {
    * no longer than a backoff, in case the SDK trusts more than the probe.
    */
   async #untilTrusted(signal: AbortSignal): Promise<void> {
-    const { probe, clock } = this.deps;
+    const { probe } = this.deps;
     await withOwnSignal(signal, (over) => {
       const trusted = async () => {
         await this.#pause(over);
-        await waitUntilReachable(trustedOnly(probe), clock, over, () => this.deps.progress.report());
+        await waitUntilReachable(trustedOnly(probe), this.deps, over, () => this.deps.progress.report());
       };
       return Promise.race([trusted(), this.#backOff(REFUSED, over)]);
     });
   }
 
   async #waitUntilReachable(signal: AbortSignal): Promise<ProbeAnswer> {
-    const { probe, clock } = this.deps;
-    return waitUntilReachable(probe, clock, signal, (error) => {
+    return waitUntilReachable(this.deps.probe, this.deps, signal, (error) => {
       // Earlier failures say nothing about the gateway after this outage.
       this.#failures = 0;
       this.#noteFailure(null, messageOf(error));

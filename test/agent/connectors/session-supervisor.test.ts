@@ -35,7 +35,7 @@ class FakeSession implements GatewaySession {
 type Network = 'up' | 'refusing' | 'black hole';
 
 /** A supervisor whose network and gateway the test plays. */
-async function supervised() {
+async function supervised({ isMetered = false } = {}) {
   const clock = new SteeredClock();
   const progress = new ProgressMonitor(clock);
   const lines: { level: string; msg: string; reason?: string }[] = [];
@@ -69,6 +69,7 @@ async function supervised() {
   const supervisor = new SessionSupervisor({
     gateway: 'gateway.example:443',
     clock,
+    isMetered,
     progress,
     log,
     online: () => void world.events.push('online'),
@@ -165,6 +166,20 @@ it.each<Network>(['refusing', 'black hole'])(
     expect(Math.max(...waits)).toBeLessThan(5000);
   },
 );
+
+it('probes an unreachable gateway seldom on a metered link, and is back within half a minute', async () => {
+  const { clock, world, supervisor } = await supervised({ isMetered: true });
+  clock.chance = Math.random;
+  world.network = 'refusing';
+  supervisor.start();
+  await clock.advance(HOUR);
+  expect(world.probes).toBeLessThan(HOUR / 15_000);
+  world.network = 'up';
+  const from = clock.now();
+  while (!supervisor.session) await clock.advance(100);
+  expect(clock.now() - from).toBeLessThan(30_000);
+  await supervisor.stop();
+});
 
 it('probes an unreachable gateway about every two seconds, with at most eleven at a time', async () => {
   const { clock, world, supervisor } = await supervised();
