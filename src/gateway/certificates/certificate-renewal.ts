@@ -3,7 +3,7 @@ import type { GatewayContext } from '../context/gateway-context.ts';
 import type { ManagedDomainRow, StoredCertificatePolicy } from '../store/domains.ts';
 import type { Store } from '../store/store.ts';
 import { readUploadedPair } from './certificate-upload.ts';
-import { EarlyRenewal } from './early-renewal.ts';
+import { EarlyRenewal, type ManagedTable } from './early-renewal.ts';
 import {
   type BegunOrder,
   type CertificateIssuer,
@@ -19,13 +19,6 @@ const MAX_RUNNING = 4;
 const ISSUE_TIMEOUT_MS = 5 * 60_000;
 /** Interval of checks. The wall clock may jump, by years on a Pi without a clock battery. */
 const CHECK_INTERVAL_MS = 60_000;
-
-export interface ManagedTable<Row extends ManagedDomainRow> {
-  get(id: string): Row | null;
-  managed(): Row[];
-  due(now: string, limit: number): Row[];
-  update(row: Row): void;
-}
 
 /** Obtains and renews certificates. All state is in the store (`due_at`, `job`): a restart continues where it stopped. */
 export class CertificateRenewal<Row extends ManagedDomainRow> {

@@ -1,9 +1,15 @@
 import type { GatewayContext } from '../context/gateway-context.ts';
 import type { ManagedDomainRow } from '../store/domains.ts';
 import { timestamp } from '../store/store.ts';
-import type { ManagedTable } from './certificate-renewal.ts';
 import type { CertificateIssuer, RenewalAdvice } from './issuing/certificate-issuer.ts';
 import { latestRenewal } from './renewal-schedule.ts';
+
+export interface ManagedTable<Row extends ManagedDomainRow> {
+  get(id: string): Row | null;
+  managed(): Row[];
+  due(now: string, limit: number): Row[];
+  update(row: Row): void;
+}
 
 const HOUR_MS = 3_600_000;
 /** Without `Retry-After`, and the limits of one (RFC 9773, section 4.3). */
