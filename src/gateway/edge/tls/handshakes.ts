@@ -18,6 +18,8 @@ export interface HelloClient {
   readonly hello: ClientHello;
   /** The host name in the SNI extension, in lower case; empty without one. */
   readonly hostName: string;
+  /** The IP address that the certificate has to be for; left out: the host name. */
+  readonly address?: string;
   /** The client has its turn: from now on, it has the whole time for the handshake. */
   handshakeBegins(): void;
   handshakeDone(): void;
@@ -45,9 +47,9 @@ export class Handshakes {
       isAgent?: boolean;
     } = {},
   ): Promise<TLSSocket | null> {
-    const { socket, hostName, handshakeBegins, handshakeDone } = client;
+    const { socket, hostName, address = hostName, handshakeBegins, handshakeDone } = client;
     const { protocols, demands = EDGE_TERMINATION, owner = '', isAgent = false } = options;
-    const secureContext = await this.#contextFor(hostName, this.#withAuthorities(demands), isAgent);
+    const secureContext = await this.#contextFor(address, this.#withAuthorities(demands), isAgent);
     const requestCert = demands.clientAuthorities.length > 0;
     const rejectUnauthorized = requestCert && demands.clientVerification !== 'request';
     const tls = { secureContext, requestCert, rejectUnauthorized, ...(protocols && { ALPNProtocols: protocols }) };
