@@ -131,6 +131,7 @@ export interface Gateway {
 const EVENT_IDLE_MS = 4_000;
 /** As documented. */
 const LATENCY_LIMIT_MS = 5_000;
+const DAY_MS = 86_400_000;
 /** Less than other gateways wait for the answer. */
 const CONDITIONS_MS = 500;
 
@@ -346,6 +347,8 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     portNames.allocator = new TcpPortAllocator({
       ...{ ...ofListeners, kind: 'named', range: portNames.range, memory: store.namePorts },
     });
+  const inUse = setInterval(() => portNames?.allocator?.touch().catch(() => {}), DAY_MS).unref();
+  onStop(() => clearInterval(inUse));
   const acl = new AuthtokenAcl(store, domains, addresses.ports.https);
   const names = new SiteNameGrants(context, {
     isOnlineElsewhere: (host, credentialId) =>

@@ -4,7 +4,7 @@ import { RpcError } from '../../agent-protocol/rpc.ts';
 import { quote } from '../../lib/errors.ts';
 import { type HostnameFlaw, hostnameFlaws, MAX_HOSTNAME } from '../../lib/network/hostname-grammar.ts';
 import type { Binding } from '../../management/resources/acl-rule.ts';
-import { isInternalName } from './domain-names.ts';
+import { isInternalName, urlHostOf } from './domain-names.ts';
 import type { LiveEndpoint } from './live-view.ts';
 import type { EndpointAddress, EndpointProtocol } from './online-endpoint.ts';
 import { type PortNames, portIn } from './port-names.ts';
@@ -32,7 +32,7 @@ export interface WantedAddress {
 const DEFAULT_PORTS: Readonly<Record<EndpointProtocol, number | null>> = { http: 80, https: 443, tls: 443, tcp: null };
 
 /** As agents write it: scheme and port are optional; the host is, too, when the gateway chooses it. */
-const URL_PARTS = /^(?:([a-z][a-z0-9+.-]*):\/\/)?([^/?#:@]*)(?::([^/?#@]*))?(.*)$/is;
+const URL_PARTS = /^(?:([a-z][a-z0-9+.-]*):\/\/)?(\[[0-9a-f:.]+\]|[^/?#:@]*)(?::([^/?#@]*))?(.*)$/is;
 
 /** @throws {RpcError} when the address is malformed or contradictory, or the gateway does not offer it */
 export function wantedAddress(request: BindRequest, options: BindOptions, settings: AddressSettings): WantedAddress {
@@ -193,7 +193,9 @@ function internalAddress(protocol: EndpointProtocol, host: string | null, port: 
   return { protocol, internal: true, host: host === null ? null : checkEndpointName(host), port: chosen };
 }
 
-function tcpAddress(host: string | null, port: number | null, { tcpHost }: AddressSettings): WantedAddress {
+function tcpAddress(host: string | null, port: number | null, { tcpHost, byPort }: AddressSettings): WantedAddress {
+  // What was bound before the gateway got a domain stays where it is.
+  if (byPort && host === urlHostOf(byPort.ip)) return { protocol: 'tcp', internal: false, host, port };
   if (host !== null && host !== tcpHost) {
     throw new RpcError('ERR_NGROK_307', `tcp endpoints of this gateway use the host ${tcpHost}, not ${quote(host)}`);
   }

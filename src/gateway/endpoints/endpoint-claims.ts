@@ -1,5 +1,6 @@
 import { RpcError } from '../../agent-protocol/rpc.ts';
 import { isWithin, type PortRange } from '../../lib/network/port-range.ts';
+import { urlHostOf } from './domain-names.ts';
 import { type AddressSettings, bindingOf, randomEndpointName, type WantedAddress } from './endpoint-address.ts';
 import { type EndpointOwner, haveOneOwner, newestOfLargestShare } from './endpoint-owner.ts';
 import type { EndpointRegistry } from './endpoint-registry.ts';
@@ -88,6 +89,11 @@ export class EndpointClaims {
 
   async #claimAnyPort(owner: EndpointOwner, { protocol, host }: WantedAddress): Promise<Claim> {
     const ranges = owner.credential.portsOf(host ?? '');
+    const { byPort } = this.gateway.addresses;
+    const known = byPort ? urlHostOf(byPort.ip) : host;
+    // Devices that joined before the gateway got a domain have ports of its address.
+    if (ranges.length === 0 && known !== host && owner.credential.portsOf(known ?? '').length > 0)
+      return this.#claimAnyPort(owner, { protocol, internal: false, host: known, port: null });
     if (ranges.length === 0) owner.credential.authorize({ kind: 'any-address' });
     const { port, lease } = await this.#claimPort(owner, null, ranges);
     return { address: { protocol, internal: false, host: host ?? '', port }, lease, isWanted: false };

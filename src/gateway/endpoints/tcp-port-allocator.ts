@@ -70,6 +70,11 @@ export class TcpPortAllocator {
     return claimed;
   }
 
+  /** Records that the open ports are in use: some are open for months. */
+  async touch(): Promise<void> {
+    for (const port of this.#open.keys()) await this.options.memory.remember(port);
+  }
+
   get #kind(): string {
     return KINDS[this.options.kind ?? 'tcp'].name;
   }

@@ -1,6 +1,9 @@
 import type { PortMemory } from '../endpoints/tcp-port-allocator.ts';
 import type { Database } from './sql/database.ts';
 
+/** For how long after their last use ports of kept names are nobody else's, in milliseconds: devices may be off for a season. */
+const KEPT_MS = 90 * 86_400_000;
+
 /** The ports at which clients reach names that are in no DNS. A name keeps its port while its agent is offline. */
 export class NamePorts implements PortMemory {
   /** What a database that cannot be written does not have. */
@@ -27,7 +30,8 @@ export class NamePorts implements PortMemory {
   }
 
   reserved(): number[] {
-    return this.#rows().flatMap(({ name, port }) => (this.isKept(name) ? [port] : []));
+    const since = new Date(Date.parse(this.now()) - KEPT_MS).toISOString();
+    return this.#rows().flatMap(({ name, port, used_on }) => (used_on > since && this.isKept(name) ? [port] : []));
   }
 
   /** Gives a port to a name; it takes it from the name that had it. */
@@ -51,10 +55,8 @@ export class NamePorts implements PortMemory {
     });
   }
 
-  #rows(): { name: string; port: number }[] {
-    return this.database.all<{ name: string; port: number }>(
-      'SELECT name, port FROM name_ports ORDER BY used_on, port',
-    );
+  #rows(): { name: string; port: number; used_on: string }[] {
+    return this.database.all('SELECT name, port, used_on FROM name_ports ORDER BY used_on, port');
   }
 
   #today(): string {
