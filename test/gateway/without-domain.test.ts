@@ -57,7 +57,7 @@ function get({ sessionCa }: Gateway, url: string, headers: Record<string, string
   return new Promise((resolve, reject) => {
     const answered = async (response: IncomingMessage) =>
       resolve({ status: response.statusCode, headers: response.headers, body: await text(response) });
-    request(url, { ca: sessionCa, headers, agent: false }, answered).on('error', reject).end();
+    request(url, { ca: sessionCa, headers, servername: '', agent: false }, answered).on('error', reject).end();
   });
 }
 
