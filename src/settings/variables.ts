@@ -181,6 +181,18 @@ const STANDALONE_GATEWAY = {
   GATEWAY_HOST: ipAddress('Address to listen on; `0.0.0.0` for all, `::` for all including IPv6', {
     default: '127.0.0.1',
   }),
+  GATEWAY_IP: ipAddress(
+    'Public IP address of a gateway that needs no domain: its https and tls endpoints get ports of GATEWAY_HTTPS_PORTS at this address instead of names',
+    {
+      allowed: 'an IP address at which clients and devices reach this gateway',
+      otherwise: 'none; endpoints have names below GATEWAY_DOMAIN',
+      example: '203.0.113.5',
+    },
+  ),
+  GATEWAY_HTTPS_PORTS: portRange(
+    'With GATEWAY_IP: ports for https and tls endpoints, each open only while an endpoint uses it',
+    '21000-21999',
+  ),
   GATEWAY_SESSION_PORT: port('Extra port for agents, which can always connect to connect.<domain> on the HTTPS port', {
     example: '4443',
   }),
