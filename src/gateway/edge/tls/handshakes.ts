@@ -67,7 +67,10 @@ export class Handshakes {
     return Object.assign(secured, { servername: hostName });
   }
 
-  async #pairFor({ hostName, address = hostName, hello }: HelloClient, demands: HandshakeDemands): Promise<CertifiedKey> {
+  async #pairFor(
+    { hostName, address = hostName, hello }: HelloClient,
+    demands: HandshakeDemands,
+  ): Promise<CertifiedKey> {
     const { certificate, privateKey } = demands;
     if (certificate !== null && privateKey !== null) return { cert: certificate, key: privateKey };
     return this.certificates.pairFor(address, askedCas(hello.protocols));
