@@ -258,14 +258,23 @@ export const PaceAnswer = z.object({ Error: text, IntervalMs: z.number().positiv
 
 const MAX_EXEMPT = 8;
 
-/** `RetryAfterS` above 0: the gateway opens streams only to the exempt endpoints, named by the ids of their answers. */
+/** Of a period that a budget is for. */
+const secondsLeft = z
+  .number()
+  .min(0)
+  .max(32 * 86_400);
+
+/**
+ * `RetryAfterS` above 0: the gateway opens streams only to the exempt endpoints, named by the ids of their answers. `BackInS`
+ * above 0: the agent leaves, and comes back then. The rest is for people; agents of earlier versions do not say it.
+ */
 export const BudgetReport = z.object({
   UsedPercent: z.number().min(0).max(1000),
-  RetryAfterS: z
-    .number()
-    .min(0)
-    .max(32 * 86_400),
+  RetryAfterS: secondsLeft,
   Exempt: texts(MAX_EXEMPT),
+  LimitBytes: z.number().min(0).max(1e18).default(0),
+  PeriodS: secondsLeft.default(0),
+  BackInS: secondsLeft.default(0),
 });
 export type BudgetReport = z.output<typeof BudgetReport>;
 

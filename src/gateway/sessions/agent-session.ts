@@ -58,7 +58,9 @@ export interface SessionOptions {
   optionBytes: OptionBytes;
   /** Connections to its upstreams at a time. */
   maxStreams: number;
-  directory: { remove(session: AgentSession): void; wasAway(session: AgentSession, times: TimesAway): void };
+  directory: { remove(session: AgentSession): void; wasAway(session: AgentSession, times: TimesAway): void } & {
+    saidBudget(session: AgentSession, budget: BudgetReport): void;
+  };
   refusals: RefusalLog;
   turns: RequestTurns;
   /** Of agents that have not authenticated. */
@@ -398,6 +400,7 @@ export class AgentSession implements ListenerOwner {
 
   #noteBudget(budget: BudgetReport): RpcAnswer {
     this.#budget = { ...budget, at: performance.now() };
+    this.own.directory.saidBudget(this, budget);
     if (budget.RetryAfterS === 0) return { body: {} };
     // Connections to upstreams wait for the next request, and would serve it.
     for (const { id, lane } of this.#listeners.values()) {
@@ -410,6 +413,10 @@ export class AgentSession implements ListenerOwner {
   /** How much of its data budget the device has used, in percent; null: it has said nothing of one. */
   get budgetPercent(): number | null {
     return this.#budget?.UsedPercent ?? null;
+  }
+
+  get hasBudget(): boolean {
+    return this.#announced.databudgets;
   }
 
   hasDataFor(id: string): boolean {

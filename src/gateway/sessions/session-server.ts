@@ -1,7 +1,7 @@
 import { EventEmitter, once } from 'node:events';
 import { createServer, type Server, type Socket } from 'node:net';
 import { createSecureContext, type SecureContext, type TLSSocket } from 'node:tls';
-import type { TimesAway } from '../../agent-protocol/messages.ts';
+import type { BudgetReport, TimesAway } from '../../agent-protocol/messages.ts';
 import { RpcError } from '../../agent-protocol/rpc.ts';
 import { isAt, listen } from '../../lib/network/listen.ts';
 import { LoadBalancers } from '../../lib/network/load-balancers.ts';
@@ -45,6 +45,7 @@ interface SessionEvents {
   added: [session: AgentSession];
   removed: [session: AgentSession];
   away: [session: AgentSession, times: TimesAway];
+  budget: [session: AgentSession, budget: BudgetReport];
   /** With the device that is known to have tried. */
   refused: [device: string | null];
 }
@@ -265,6 +266,10 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
 
   wasAway(session: AgentSession, times: TimesAway): void {
     this.emit('away', session, times);
+  }
+
+  saidBudget(session: AgentSession, budget: BudgetReport): void {
+    this.emit('budget', session, budget);
   }
 
   #makeRoom(added: AgentSession): boolean {

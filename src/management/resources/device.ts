@@ -81,8 +81,8 @@ export const DeviceFilters = listFilters(
   ['name', 'site', 'state', 'last_seen_at', 'agent_version'],
   {
     state: stateFilter(
-      ['online', 'offline', 'never', 'pending', 'revoked'],
-      '`offline`: was online before; `never`: has joined, and was not online yet.',
+      ['online', 'offline', 'away', 'never', 'pending', 'revoked'],
+      '`offline`: was online before; `away`: is offline by plan, for its data budget; `never`: has joined, and was not online yet.',
     ),
     site: siteFilter('devices'),
     label: labelFilter('the device'),
@@ -101,6 +101,24 @@ const DeviceTunnel = z.object({
     'What keeps clients away from it, as a gateway has found that asks it as they do; null: nothing that is known.',
   ),
 });
+
+/** What a device has used of its data budget, the least first. */
+export const BUDGET_STATES = ['normal', 'low', 'paused', 'away'] as const;
+
+const DataBudget = z
+  .object({
+    state: z
+      .enum(BUDGET_STATES)
+      .describe(
+        '`low`: 80 % is used; `paused`: 95 %, so that tunnels answer 503; `away`: the device is offline by plan, and comes back at `back_at`.',
+      ),
+    used_percent: z.number().describe('How much of it is used, as the device has said last; it does for every 5 %.'),
+    limit_bytes: orNull(z.number()).describe('What it may send and receive; null: its agent does not say.'),
+    ends_at: orNull(z.string()).describe(`When the period ends; null: its agent does not say. ${UTC}`),
+    back_at: orNull(z.string()).describe(`When it comes back; null: it is not away for its budget. ${UTC}`),
+  })
+  .describe('What its agent says of AGENT_DATA_BUDGET.');
+export type DataBudget = z.output<typeof DataBudget>;
 
 const DeviceEvent = z.object({
   at: z.string().describe(`When it happened. ${UTC}`),
@@ -141,6 +159,7 @@ export const Device = z
     agent_version: orNull(z.string()).describe(
       'The program and version of its agent in its last session; null when it was never online.',
     ),
+    data_budget: orNull(DataBudget).describe('What it has used of its data budget; null: it has none.'),
     tunnels: z.array(DeviceTunnel).describe('Tunnels that are online.'),
     history: z
       .array(DeviceEvent)

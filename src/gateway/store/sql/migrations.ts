@@ -732,6 +732,10 @@ const MIGRATIONS: readonly string[] = [
   ALTER TABLE audit_log ADD COLUMN part_of TEXT;
   CREATE INDEX audit_log_parts ON audit_log (part_of, id) WHERE part_of IS NOT NULL;
   `,
+  `
+  -- What the agent of a device has said last of its data budget, and when it comes back if it is away for that.
+  ALTER TABLE devices ADD COLUMN data_budget TEXT;
+  `,
 ];
 
 /** Of a database that this program has written. */
