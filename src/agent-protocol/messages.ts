@@ -33,6 +33,8 @@ export const StreamType = {
   pace: 0xfffffff7,
   /** Of this project only, to gateways that announce it: how the device's data budget stands. */
   dataBudget: 0xfffffff6,
+  /** Of this project only, to its native connector: whether the device's link is metered, as an operator says. */
+  linkKind: 0xfffffff3,
   /** Of this project only: the other gateways of a cluster, where an agent may have a second session. */
   otherNodes: 0xfffffffb,
   heartbeat: 0xffffffff,
@@ -123,6 +125,7 @@ const AuthExtra = z.preprocess(
     heartbeatpace: announced,
     shortanswers: announced,
     databudgets: announced,
+    metered: announced,
   }),
 );
 
@@ -278,6 +281,9 @@ export const BudgetReport = z.object({
 });
 export type BudgetReport = z.output<typeof BudgetReport>;
 
+/** `Metered` null: as the device says itself. */
+export const LinkKindCommand = z.object({ Metered: z.boolean().nullable() });
+
 export const CommandAnswer = z.object({ Error: text });
 
 /** Answers that agents get; `Error` is set when the gateway refuses. */
@@ -293,11 +299,12 @@ export const AuthAnswer = z.object({
       TimesAway: announced,
       HeartbeatPace: announced,
       DataBudgets: announced,
+      Metered: z.boolean().nullable().catch(null),
       Node: announcedText,
     })
     .catch({
       ...{ StreamWindow: 0, SecondLink: false, RequestFeed: false, UpstreamStates: false, TimesAway: false },
-      ...{ HeartbeatPace: false, DataBudgets: false, Node: '' },
+      ...{ HeartbeatPace: false, DataBudgets: false, Metered: null, Node: '' },
     }),
 });
 

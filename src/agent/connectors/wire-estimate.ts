@@ -6,8 +6,12 @@ const HEADERS = { IPv4: 52, IPv6: 72 };
 const SEGMENT = 1_428;
 /** An acknowledgement waits so long for data that goes the same way (Linux, `TCP_DELACK_MIN`). */
 const DELAYED_MS = 40;
-/** After a pause, data is acknowledged at once. */
+/**
+ * After a pause, this machine acknowledges data at once, and so does a gateway every other time: else its answer does, in
+ * captured sessions that are idle.
+ */
 const PAUSE_MS = 200;
+const PROMPT = { here: 1, there: 0.5 };
 /** What acknowledgements of data after a gap say of it. */
 const SACK = 12;
 /** Packets of other programs are in the kernel's counts: at most so many for each one that was sent. */
@@ -57,9 +61,9 @@ export class WireEstimate {
     if (received > 0) {
       if (this.#out.openAt !== null) this.#roundTrip = Math.min(this.#roundTrip, now - this.#out.at);
       const roundTrip = Number.isFinite(this.#roundTrip) ? this.#roundTrip : 0;
-      wire += this.#pass(this.#in, this.#out, received, now, roundTrip + DELAYED_MS);
+      wire += this.#pass(this.#in, this.#out, received, now, roundTrip + DELAYED_MS, PROMPT.here);
     }
-    if (sent > 0) wire += this.#pass(this.#out, this.#in, sent, now, DELAYED_MS);
+    if (sent > 0) wire += this.#pass(this.#out, this.#in, sent, now, DELAYED_MS, PROMPT.there);
     return { payload: received + sent, wire };
   }
 
@@ -80,15 +84,19 @@ export class WireEstimate {
     return [this.#in, this.#out].filter(({ openAt }) => openAt !== null).length * this.#headers;
   }
 
-  /** @param patience milliseconds for which data of the other direction may have waited to be acknowledged with this */
-  #pass(flow: Flow, other: Flow, bytes: number, now: number, patience: number): number {
+  /**
+   * @param patience milliseconds for which data of the other direction may have waited to be acknowledged with this
+   * @param prompt acknowledgements that a packet after a pause gets at once
+   */
+  #pass(flow: Flow, other: Flow, bytes: number, now: number, patience: number, prompt: number): number {
     const packets = Math.ceil(bytes / SEGMENT);
     let acknowledgements = 0;
     if (other.openAt !== null && now - other.openAt > patience) acknowledgements += 1;
     other.openAt = null;
     const isAfterPause = now - flow.at > PAUSE_MS + patience;
     // One for two packets, and later one for the rest.
-    acknowledgements += isAfterPause ? Math.ceil(packets / 2) : Math.floor(packets / 2);
+    acknowledgements += Math.floor(packets / 2);
+    if (isAfterPause && packets % 2 === 1) acknowledgements += prompt;
     if (!isAfterPause && packets % 2 === 1) flow.openAt ??= now;
     flow.at = now;
     flow.packets += packets;

@@ -90,6 +90,17 @@ export async function renameDevice(settings: GatewayServerSettings, wanted: stri
   print(`renamed; it becomes ${renamed.name} when this runs on it:\n  sudo device-agent join`);
 }
 
+export type LinkChoice = Device['link_setting'];
+
+/** Says whether the link of a device is metered; `device`: that is up to the device. */
+export async function setLink(settings: GatewayServerSettings, wanted: string, link: LinkChoice): Promise<void> {
+  const { name } = await withGateway(settings, async (client) => {
+    const { id } = await find(client, wanted);
+    return client.devices.update(id, { link_setting: link });
+  });
+  print(link === 'device' ? `the link of ${name} is what AGENT_LINK says there` : `the link of ${name} is ${link}`);
+}
+
 /** Releases a name directly below the site of a device. */
 export async function releaseName(settings: GatewayServerSettings, wanted: string, name: string): Promise<void> {
   const hostname = await withGateway(settings, async (client) => {

@@ -21,11 +21,15 @@ export interface DeviceSession {
   readonly address: string;
   /** Whether its agent has said that it has a data budget. */
   readonly hasBudget: boolean;
+  /** What its link is for its agent; null: it does not say. */
+  readonly link: 'default' | 'metered' | null;
   /** For how long nothing was heard of it when it ended. */
   readonly silentMs: number;
 }
 
 interface DeviceSessions {
+  /** Left out: agents learn nothing. */
+  deviceChanged?(credentialId: string, device: DeviceRow): void;
   readonly sessions: Iterable<DeviceSession>;
   on(event: 'added' | 'removed', listener: (session: DeviceSession) => void): unknown;
   on(event: 'budget', listener: (session: DeviceSession, budget: BudgetReport) => void): unknown;
@@ -41,6 +45,7 @@ export class DeviceSightings {
   /** What the database does not have yet, by device. */
   readonly #unwritten = new Map<string, Sighting>();
   readonly #failures = new Repeats();
+  #sessions: DeviceSessions | null = null;
   #writtenAt = Number.NEGATIVE_INFINITY;
   #cancel: (() => void) | null = null;
   #stopped = false;
@@ -55,6 +60,10 @@ export class DeviceSightings {
   /** Records what a gateway that was killed could not, then watches the sessions. */
   async start(sessions: DeviceSessions): Promise<void> {
     const { database, devices } = this.context.store;
+    this.#sessions = sessions;
+    database.onRowApplied((table, id) => {
+      if (table === 'devices') setImmediate(() => this.changed(id));
+    });
     if (this.isElsewhere === null && devices.areLeftOnline())
       await this.#commit(() => database.write(() => devices.endSightings()));
     sessions.on('added', (session) => this.#came(session));
@@ -69,6 +78,15 @@ export class DeviceSightings {
     this.#stopped = true;
     this.#cancel?.();
     if (this.#unwritten.size > 0) await this.#write();
+  }
+
+  /** An operator has changed the device, here or at another gateway: its agent learns what concerns it. */
+  changed(id: string): void {
+    const row = this.#stopped ? null : this.context.store.devices.get(id);
+    if (row === null || row.credential_id === null) return;
+    this.#sessions?.deviceChanged?.(row.credential_id, row);
+    const session = [...this.#devices].find(([, device]) => device === id)?.[0];
+    if (session && session.link !== this.latest(row).link) this.#note(id, { link: session.link });
   }
 
   /** A device's row with what is not in the database yet. */
@@ -123,9 +141,9 @@ export class DeviceSightings {
     if (!this.isElsewhere?.(session.credential.id)) this.#note(id, this.#seen(session, false));
   }
 
-  #seen({ agent, address, silentMs }: DeviceSession, online: boolean): Sighting {
+  #seen({ agent, address, link, silentMs }: DeviceSession, online: boolean): Sighting {
     const last_seen_at = timestamp(Date.parse(this.context.store.now()) - silentMs);
-    return { online, last_seen_at, last_ip: address, agent_version: agent.program };
+    return { online, last_seen_at, last_ip: address, agent_version: agent.program, link };
   }
 
   #note(id: string, sighting: Sighting): void {

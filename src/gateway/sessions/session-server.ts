@@ -16,6 +16,7 @@ import type { AgentLimits } from '../../settings/gateway-settings.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
 import { newestOfLargestShare } from '../endpoints/endpoint-owner.ts';
 import { EndOfSession } from '../endpoints/session-end.ts';
+import type { DeviceRow } from '../store/devices.ts';
 import { AGENT_LIMITS, AgentMemory, GlitchLimits, LoggedSessions, OptionBytes, RequestTurns } from './agent-limits.ts';
 import { AgentLink, type LinkOptions, type SessionDirectory } from './agent-link.ts';
 import type { AgentSession, SessionContext, SessionNode } from './agent-session.ts';
@@ -234,6 +235,11 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
 
   find(id: string, credentialId: string): AgentSession | undefined {
     return [...this.#sessions.withId(id)].find(({ credential }) => credential.id === credentialId);
+  }
+
+  /** An operator has changed something of the device with this authtoken: its agent learns what concerns it. */
+  deviceChanged(credentialId: string, device: DeviceRow): void {
+    for (const session of this.#sessions.ofCredential(credentialId)) session.deviceChanged(device);
   }
 
   attach(link: AgentLink, credentialId: string): void {

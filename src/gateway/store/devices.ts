@@ -42,6 +42,7 @@ const COMPUTED = {
   credential: true,
   rotation_pending: true,
   online_since: true,
+  link_setting: true,
   ip: true,
   tunnels: true,
 } as const;
@@ -49,6 +50,8 @@ const COMPUTED = {
 const deviceColumns = {
   ...columnsOf(Device.omit(COMPUTED)),
   old_name: nullable(text),
+  /** Whether its link is, as an operator says; null: the device does. */
+  metered: nullable(flag),
   enrolment_key_id: nullable(text),
   install_hash: blob,
   credential_id: nullable(text),

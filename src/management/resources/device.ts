@@ -57,6 +57,10 @@ function parseLabel(text: string): string | Refusal {
 const OWN_NAMES_ONLY = 'Whether it gets no further names directly below the site by asking for them.';
 const INTERNAL_NAMES = 'Whether it may also bind internal endpoints at `*-<name>.<site>.internal`.';
 
+const LINK_SETTING =
+  'Whether its link is metered, such as a SIM card; its agent follows at once. `device`: as AGENT_LINK on the device says.';
+const linkSetting = z.enum(['device', 'default', 'metered']);
+
 export const DeviceUpdate = body({
   ...annotations(),
   name: parsed(parseName, WRONG_VALUE, /^[A-Za-z0-9]+(-[A-Za-z0-9]+)*$/)
@@ -72,6 +76,7 @@ export const DeviceUpdate = body({
     ),
   own_names_only: z.boolean().optional().describe(OWN_NAMES_ONLY),
   internal_names: z.boolean().optional().describe(INTERNAL_NAMES),
+  link_setting: linkSetting.optional().describe(LINK_SETTING),
 });
 export type DeviceUpdate = z.input<typeof DeviceUpdate>;
 
@@ -158,6 +163,10 @@ export const Device = z
     ip: orNull(z.string()).describe('The address of its last session; null when it was never online.'),
     agent_version: orNull(z.string()).describe(
       'The program and version of its agent in its last session; null when it was never online.',
+    ),
+    link_setting: linkSetting.describe(LINK_SETTING),
+    link: orNull(z.enum(['default', 'metered'])).describe(
+      'What its link is for its agent: [as for a SIM card](sim-card.md), or not. Null: it does not say.',
     ),
     data_budget: orNull(DataBudget).describe('What it has used of its data budget; null: it has none.'),
     tunnels: z.array(DeviceTunnel).describe('Tunnels that are online.'),

@@ -53,6 +53,7 @@ async function setUp(names = ['one']) {
       agent: { program: 'device-agent/1.2.3' },
       address,
       hasBudget: true,
+      link: null,
       silentMs,
     });
     joined.push({ id, session });

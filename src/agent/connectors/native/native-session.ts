@@ -6,6 +6,7 @@ import {
   AuthAnswer,
   BindAnswer,
   CommandAnswer,
+  LinkKindCommand,
   OtherNodesAnswer,
   type ProxyHeader,
   RefusedAnswer,
@@ -89,7 +90,6 @@ export function openNativeLink(options: GatewayLinkOptions): GatewayLink {
     log,
     onCommand,
   };
-  const isMetered = pace.kind === 'metered';
   const probed = new ProbedConnection(() => socketOptions(fixed), route.probe, clock);
   return {
     ...route,
@@ -98,7 +98,10 @@ export function openNativeLink(options: GatewayLinkOptions): GatewayLink {
       return probed.probe(signal);
     },
     progress,
-    isMetered,
+    isMetered: () => pace.kind === 'metered',
+    onLinkChanged: (listener) => {
+      pace.onKind = listener;
+    },
     connect: () => connectNativeSession({ ...fixed, number: 0, authtoken: authtoken() }, { probed }),
     connectTo: ({ address: node, serverName }, signal) => {
       const { dial, address: its } = routeTo(node, options.proxies, options.authorities, budget);
@@ -207,7 +210,17 @@ class NativeSession implements GatewaySession {
     const { clientId } = resumption;
     const heartbeats = { heartbeatIntervalS: HEARTBEAT_INTERVAL_S, heartbeatToleranceS: HEARTBEAT_TOLERANCE_S };
     const hasBudget = this.options.budget !== null;
-    const request = authRequest({ authtoken, clientId, version, metadata, number, hasBudget, ...heartbeats });
+    const isMetered = this.options.pace.own === 'metered';
+    const request = authRequest({
+      authtoken,
+      clientId,
+      version,
+      metadata,
+      number,
+      hasBudget,
+      isMetered,
+      ...heartbeats,
+    });
     const answer = await this.#links.call(StreamType.auth, request, AuthAnswer);
     if (answer.Error !== '') {
       this.end('refused');
@@ -217,6 +230,7 @@ class NativeSession implements GatewaySession {
     resumption.clientId = answer.ClientId;
     this.#links.extend(answer.Extra);
     this.options.pace.joined();
+    this.options.pace.follow(answer.Extra.Metered);
     this.#reportsBudget = answer.Extra.DataBudgets;
     this.#followBudget();
     this.#hasReports = answer.Extra.RequestFeed;
@@ -364,6 +378,8 @@ class NativeSession implements GatewaySession {
         return this.#responder(channel, (body) => this.#stop(body));
       case StreamType.refusedAnswer:
         return this.#responder(channel, (body) => this.#answerRefused(body));
+      case StreamType.linkKind:
+        return this.#responder(channel, (body) => this.#followLink(body));
       case StreamType.restart:
         return this.#responder(channel, () => this.#command('restart'));
       case StreamType.stop:
@@ -408,6 +424,11 @@ class NativeSession implements GatewaySession {
     return {};
   }
 
+  #followLink(body: unknown): object {
+    this.options.pace.follow(LinkKindCommand.parse(body).Metered);
+    return {};
+  }
+
   #command(command: AgentCommand): object {
     const { onCommand } = this.options;
     if (!onCommand) return NOT_SUPPORTED;
@@ -442,7 +463,7 @@ class NativeSession implements GatewaySession {
         discard: () => {},
       });
     const { clock, pace } = this.options;
-    return reportReach(upstream, send, { clock, signal: this.#links.signal, kind: pace.kind });
+    return reportReach(upstream, send, { clock, signal: this.#links.signal, pace });
   }
 
   async #unbind(id: string): Promise<void> {

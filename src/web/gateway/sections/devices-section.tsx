@@ -197,6 +197,8 @@ function budgetText({ used_percent, limit_bytes, ends_at, state, back_at }: Data
   return `${used_percent} %${limit} used${until}${back_at === null ? paused : `; online again at ${dateOf(back_at)}`}`;
 }
 
+const LINKS = { default: 'not metered', metered: 'metered' } as const;
+
 export const devicesSection = resource<Device>(RESOURCES.devices, {
   name: 'devices',
   title: 'Devices',
@@ -226,6 +228,7 @@ export const devicesSection = resource<Device>(RESOURCES.devices, {
     { label: 'Site', value: `*.${device.site}` },
     { label: 'Its API', value: <AddressView url={urlAt(device.domain)} /> },
     ...memberFacts(device, RESOURCES.devices, ['agent_version']),
+    ...optional('Link', device.link && LINKS[device.link]),
     ...optional('Data budget', device.data_budget && budgetText(device.data_budget)),
     ...optional('Labels', Object.keys(device.labels).length > 0 && <Pairs of={device.labels} />),
     ...optional('Names at the site', device.plain_names.map((label) => `${label}.${device.site}`).join(', ')),
@@ -241,9 +244,19 @@ export const devicesSection = resource<Device>(RESOURCES.devices, {
     fields: [
       ...ANNOTATIONS,
       { name: 'labels', label: 'Labels', hint: 'Optional, name=value on each line.', kind: 'lines' },
+      {
+        name: 'link_setting',
+        label: 'Link',
+        kind: 'choice',
+        options: [
+          { value: 'device', label: 'As the device says', hint: 'AGENT_LINK in its settings.' },
+          { value: 'metered', label: 'Metered', hint: 'Such as a SIM card: less data. Its agent follows at once.' },
+          { value: 'default', label: 'Not metered' },
+        ],
+      },
     ],
-    values: ({ labels }) => ({ labels: linesOfPairs(labels) }),
-    body: ({ labels }) => ({ labels: pairsOf(labels) }),
+    values: ({ labels, link_setting }) => ({ labels: linesOfPairs(labels), link_setting }),
+    body: ({ labels, link_setting }) => ({ labels: pairsOf(labels), link_setting }),
   },
   remove: (device) => ({
     effects: [
