@@ -122,7 +122,7 @@ export const StatusReport = z.object({
       until: z.iso.datetime().describe('When it ends.'),
       next_at: z.iso.datetime().nullable().describe('When the device may go online again; null while it may be.'),
       tunnels: z
-        .array(z.object({ url: z.string(), bytes: Count }))
+        .array(z.object({ url: z.string().describe('Its public URL.'), bytes: Count.describe('With headers.') }))
         .describe('What tunnels have used of it, with their share of headers: the 20 that have used most.'),
     })
     .nullable()

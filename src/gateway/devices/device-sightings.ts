@@ -2,7 +2,7 @@ import type { BudgetReport } from '../../agent-protocol/messages.ts';
 import { messageOf } from '../../lib/errors.ts';
 import { Repeats } from '../../lib/log/repeats.ts';
 import { type Clock, systemClock } from '../../lib/time/clock.ts';
-import { BUDGET_STATES, type DataBudget } from '../../management/resources/device.ts';
+import { BUDGET_STATES, type ReportedBudget } from '../../management/resources/device.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
 import type { DeviceRow, Sighting } from '../store/devices.ts';
 import { timestamp } from '../store/store.ts';
@@ -188,7 +188,10 @@ export class DeviceSightings {
   }
 }
 
-function budgetOf({ UsedPercent, RetryAfterS, LimitBytes, PeriodS, BackInS }: BudgetReport, now: number): DataBudget {
+function budgetOf(
+  { UsedPercent, RetryAfterS, LimitBytes, PeriodS, BackInS }: BudgetReport,
+  now: number,
+): ReportedBudget {
   const after = (seconds: number) => (seconds === 0 ? null : timestamp(now + seconds * 1000));
   const isLow = UsedPercent >= LOW_PERCENT;
   return {

@@ -1,6 +1,6 @@
 import type { PortRange } from '../../lib/network/port-range.ts';
 import { LATE_MS } from '../../management/device-presence.ts';
-import { type DataBudget, Device, type DeviceFilters } from '../../management/resources/device.ts';
+import { Device, type DeviceFilters, type ReportedBudget } from '../../management/resources/device.ts';
 import { EnrolmentKey, type EnrolmentKeyFilters } from '../../management/resources/enrolment.ts';
 import type { Database } from './sql/database.ts';
 import {
@@ -242,7 +242,7 @@ export class Devices extends tableOf('devices', deviceColumns) {
   }
 
   /** How many have a data budget, by what they have used of it. */
-  budgetStates(): { state: DataBudget['state']; devices: number }[] {
+  budgetStates(): { state: ReportedBudget['state']; devices: number }[] {
     const sql = `SELECT data_budget ->> 'state' AS state, COUNT(*) AS devices FROM devices
       WHERE status = 'enrolled' AND data_budget IS NOT NULL GROUP BY 1`;
     return this.database.all(sql, []);

@@ -110,7 +110,7 @@ const DeviceTunnel = z.object({
 /** What a device has used of its data budget, the least first. */
 export const BUDGET_STATES = ['normal', 'low', 'paused', 'away'] as const;
 
-const DataBudget = z
+const ReportedBudget = z
   .object({
     state: z
       .enum(BUDGET_STATES)
@@ -123,7 +123,7 @@ const DataBudget = z
     back_at: orNull(z.string()).describe(`When it comes back; null: it is not away for its budget. ${UTC}`),
   })
   .describe('What its agent says of AGENT_DATA_BUDGET.');
-export type DataBudget = z.output<typeof DataBudget>;
+export type ReportedBudget = z.output<typeof ReportedBudget>;
 
 const DeviceEvent = z.object({
   at: z.string().describe(`When it happened. ${UTC}`),
@@ -168,7 +168,7 @@ export const Device = z
     link: orNull(z.enum(['default', 'metered'])).describe(
       'What its link is for its agent: [as for a SIM card](sim-card.md), or not. Null: it does not say.',
     ),
-    data_budget: orNull(DataBudget).describe('What it has used of its data budget; null: it has none.'),
+    data_budget: orNull(ReportedBudget).describe('What it has used of its data budget; null: it has none.'),
     tunnels: z.array(DeviceTunnel).describe('Tunnels that are online.'),
     history: z
       .array(DeviceEvent)

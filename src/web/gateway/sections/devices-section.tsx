@@ -1,6 +1,6 @@
 import type { JSX } from 'preact';
 import { presenceOf } from '../../../management/device-presence.ts';
-import type { DataBudget, Device } from '../../../management/resources/device.ts';
+import type { Device, ReportedBudget } from '../../../management/resources/device.ts';
 import type { EnrolmentKey } from '../../../management/resources/enrolment.ts';
 import { AddressView } from '../../ui/address.tsx';
 import { Badge, type Tone } from '../../ui/notice.tsx';
@@ -190,7 +190,7 @@ export function stateOf({ status, ...device }: Device): keyof typeof DEVICE_STAT
   return status === 'enrolled' ? presenceOf(device, present.value) : status;
 }
 
-function budgetText({ used_percent, limit_bytes, ends_at, state, back_at }: DataBudget): string {
+function budgetText({ used_percent, limit_bytes, ends_at, state, back_at }: ReportedBudget): string {
   const limit = limit_bytes === null ? '' : ` of ${limit_bytes / 1e6} MB`;
   const until = ends_at === null ? '' : ` until ${dateOf(ends_at)}`;
   const paused = state === 'paused' ? '; its tunnels answer 503' : '';
