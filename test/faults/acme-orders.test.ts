@@ -67,7 +67,11 @@ it(`${ROUNDS * NAMES_A_ROUND} names get certificates with one account and hardly
   onTestFinished(() => gateway.kill());
   // The gateway's names get certificates of the CA meanwhile.
   const sessionCa = `${gateway.sessionCa}\n${await ca.root()}`;
-  const client = new GatewayClient({ apiUrl: `https://api.gateway.test:${httpsPort}`, httpsPort, sessionCa }, '127.0.0.1', apiKey);
+  const client = new GatewayClient(
+    { apiUrl: `https://api.gateway.test:${httpsPort}`, httpsPort, sessionCa },
+    '127.0.0.1',
+    apiKey,
+  );
 
   const names: string[] = [];
   let kills = 0;
@@ -104,7 +108,10 @@ it(`${ROUNDS * NAMES_A_ROUND} names get certificates with one account and hardly
   // The gateway's own commands know the root that issued.
   for (const trust of [{ GATEWAY_ACME_ROOT_CERT: 'root.pem' }, { NODE_EXTRA_CA_CERTS: join(folder, 'root.pem') }]) {
     const command = { ...env, ...ports, ...trust, PATH: process.env.PATH, DATA_DIR: join(folder, 'data') };
-    const { status, stderr } = spawnSync(process.execPath, [CLI, 'gateway', 'certificates'], { env: command, cwd: folder });
+    const { status, stderr } = spawnSync(process.execPath, [CLI, 'gateway', 'certificates'], {
+      env: command,
+      cwd: folder,
+    });
     expect(`${status} ${stderr}`).toBe('0 ');
   }
 
