@@ -181,6 +181,18 @@ const STANDALONE_GATEWAY = {
   GATEWAY_HOST: ipAddress('Address to listen on; `0.0.0.0` for all, `::` for all including IPv6', {
     default: '127.0.0.1',
   }),
+  GATEWAY_IP: ipAddress(
+    'Public IP address of a gateway that needs no domain: its https and tls endpoints get ports of GATEWAY_HTTPS_PORTS at this address instead of names',
+    {
+      allowed: 'an IP address at which clients and devices reach this gateway',
+      otherwise: 'none; endpoints have names below GATEWAY_DOMAIN',
+      example: '203.0.113.5',
+    },
+  ),
+  GATEWAY_HTTPS_PORTS: portRange(
+    'With GATEWAY_IP: ports for https and tls endpoints, each open only while an endpoint uses it',
+    '21000-21999',
+  ),
   GATEWAY_SESSION_PORT: port('Extra port for agents, which can always connect to connect.<domain> on the HTTPS port', {
     example: '4443',
   }),
@@ -286,7 +298,7 @@ const CERTIFICATES = {
   ),
   GATEWAY_ACME_OWN_NAMES: {
     ...oneOf<OwnNamesChoice>(
-      'Certificates of that CA for the gateway’s own names. `public`: endpoints and the management API; `all`: also the name that agents connect to, which agents that trust only ca.pem then reject',
+      'Certificates of that CA for the gateway’s own names. `public`: endpoints and the management API; `all`: also the name that agents connect to, which SDKs in other programs that trust only ca.pem then reject',
       ['none', 'public', 'all'],
       'none',
     ),

@@ -10,7 +10,7 @@ import { lastBackup } from '../store/last-backup.ts';
 import { lostCommits } from '../store/lost-commits.ts';
 import { type Store, timestamp } from '../store/store.ts';
 import { type Undecryptable, undecryptableCounts } from '../store/stored-secrets.ts';
-import { failedUpdate } from '../store/update-facts.ts';
+import { failedUpdate, GivenUpUpdate, parseFact, UPDATE_GIVEN_UP } from '../store/update-facts.ts';
 import { type Detected, listed, siteOf } from './detected.ts';
 import { type EndpointSources, latencyProblem, responseProblem, upstreamProblem } from './endpoint-problems.ts';
 
@@ -344,7 +344,7 @@ function stoppedProblem({ store: { database } }: ConditionSources): Detected | n
   };
 }
 
-/** Updates that went back, of devices, and of the gateway of this machine. */
+/** Updates that went back, of devices, and of gateways. */
 function updateProblem({ store, runs }: ConditionSources): Detected | null {
   const { agentUpdates, database, devices, credentials, now } = store;
   const since = Date.parse(now()) - FAILED_UPDATE_MS;
@@ -362,8 +362,20 @@ function updateProblem({ store, runs }: ConditionSources): Detected | null {
       ];
     return [{ key: id, name: credential?.description || id, site: null, message }];
   });
+  // Of several gateways: no other one installs it.
+  const givenUp = parseFact(GivenUpUpdate, database.fact(UPDATE_GIVEN_UP));
+  if (givenUp !== null && givenUp.version !== runs) {
+    const { node: key, address, version, reason } = givenUp;
+    const message = `version ${version} was given up, so no gateway installs it: ${reason}`;
+    subjects.unshift({ key, name: `the gateway ${address}`, site: null, message });
+  }
   const own = failedUpdate(database);
-  if (own !== null && runs === (own.result === 'kept' ? own.to : own.from) && Date.parse(own.at) >= since) {
+  if (
+    own !== null &&
+    own.to !== givenUp?.version &&
+    runs === (own.result === 'kept' ? own.to : own.from) &&
+    Date.parse(own.at) >= since
+  ) {
     const what =
       own.result === 'kept'
         ? `version ${own.to} was given up, and stays nevertheless`
@@ -372,7 +384,7 @@ function updateProblem({ store, runs }: ConditionSources): Detected | null {
       key: '',
       name: 'the gateway',
       site: null,
-      message: `${what}${own.reason === null ? '' : `: ${own.reason}`}`,
+      message: `${what}${own.reason === null ? '' : `: ${own.reason}`}${own.isGivenUp ? '; it is not tried again' : ''}`,
     });
   }
   const [first] = subjects;

@@ -23,6 +23,11 @@ export function isLoopbackHost(host: string): boolean {
   return name === 'localhost' || name === '::1' || name === '[::1]' || (isIPv4(name) && name.startsWith('127.'));
 }
 
+/** Whether the host of a URL is an IP address; of an IPv6 address with its brackets. */
+export function isAddressOfUrl(hostname: string): boolean {
+  return hostname.startsWith('[') || /^\d+\.\d+\.\d+\.\d+$/.test(hostname);
+}
+
 /** Whether a listener on this address listens on all addresses of the machine (RFC 4291, section 2.5.2). */
 export function isUnspecified(host: string): boolean {
   return host === '0.0.0.0' || host === '::';
