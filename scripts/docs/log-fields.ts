@@ -93,6 +93,7 @@ export const FIELDS: Readonly<Record<string, string>> = {
   rows: 'rows that have come from the shared database',
   retries_at: 'when the next attempt starts',
   retry_s: 'seconds until the next attempt',
+  serial: 'serial number of the certificate, in hexadecimal digits',
   sessions: 'number of agent sessions',
   session: 'agent session (`ts_…`)',
   settings: 'names of settings',
