@@ -24,6 +24,7 @@ import { nodeVersionCheck, serviceCheck } from './platform.ts';
 import { portsCheck } from './ports.ts';
 import { findRunningAgent, liveTunnels, runningAgentCheck } from './running-agent.ts';
 import { sessionChecks } from './session.ts';
+import { tcpCheck } from './tcp.ts';
 import { tunnelFileCheck, upstreamsCheck } from './tunnels.ts';
 
 export interface Surroundings {
@@ -96,6 +97,7 @@ async function checksFor(
       proxies: isEmbedded ? NO_PROXIES : gateway.proxies,
       patience,
     }),
+    tcpCheck(AGENT_SERVICE.name),
     gatewayNameCheck(link, resolve),
     gatewayCheck(link, reach, isCloud),
     ...sessionChecks({

@@ -372,6 +372,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     tickets: agentTickets,
     leases,
     node: cluster?.sessionNode(connect) ?? null,
+    relays,
   });
   const sessionPort = await sessions.start();
   onStop(() => sessions.stop());

@@ -173,7 +173,10 @@ export class TlsMux {
       return secured === null ? undefined : serve(secured);
     }
     if (!only && this.#answerValidation(client)) return;
-    if (!only && agents.name === hostName) return this.#serveAgent(client);
+    if (!only && agents.name === hostName) {
+      if (!relays?.passAgentOn(socket, 'tls', progress.handshakeDone)) await this.#serveAgent(client);
+      return;
+    }
 
     this.#pending.delete(pending);
     if (!slots.take(socket)) return;
