@@ -102,17 +102,9 @@ function programOf({ httpsPort, sessionAddress }: Gateway): SupervisedProgram {
 function announce(gateway: Gateway, { tcpPorts, httpsPorts, ip }: GatewayServerSettings, log: Log): void {
   const { sessionAddress, httpsPort, httpPort, caFile, apiUrl } = gateway;
   const tcp = tcpPorts && `${tcpPorts.first}-${tcpPorts.last}`;
-  const endpoints = ip !== null && httpsPorts && { endpoints: describePortRange(httpsPorts) };
-  const addresses = {
-    agents: sessionAddress,
-    https: httpsPort,
-    http: httpPort,
-    tcp,
-    ...endpoints,
-    api: apiUrl,
-    ca: caFile,
-  };
-  log.info(addresses, 'gateway listening');
+  const https_ports = ip && httpsPorts && describePortRange(httpsPorts);
+  const ports = { https: httpsPort, http: httpPort, tcp, https_ports };
+  log.info({ agents: sessionAddress, ...ports, api: apiUrl, ca: caFile }, 'gateway listening');
   if (gateway.store.apiKeys.page(null, 1).length > 0) return;
   log.info({ command: ownCommand('gateway api-key create --description laptop') }, 'no API key yet; create one');
 }
