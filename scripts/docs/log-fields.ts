@@ -58,6 +58,7 @@ export const FIELDS: Readonly<Record<string, string>> = {
   http_port: 'public HTTP port',
   https: 'public HTTPS port',
   https_port: 'public HTTPS port',
+  https_ports: 'ports of https and tls endpoints, without a domain',
   id: 'endpoint, as the agent knows it',
   kept: 'name of the copy',
   labels: 'labels of the tunnel',
