@@ -98,6 +98,8 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'name of a device taken by another authtoken':
     'if that was no intention, change the rules of the authtoken that uses it now',
   'event loop stalled': 'look for expensive policies and a busy machine',
+  'gateway not trusted; joining later':
+    'update the gateway, or make a new code; `reason` says whose certificate it has',
   'gateway unreachable; joining later': 'check the network; `reason` says what failed',
   'join code not readable': 'give the file to the service’s user, or set AGENT_JOIN_CODE',
   'waiting for approval': 'approve the device on the gateway: `device-agent gateway devices approve <name>`',

@@ -24,6 +24,7 @@ import { type FailedUpdate, nodeVersionCheck, serviceCheck, updateCheck } from '
 import { portsCheck } from './ports.ts';
 import { findRunningAgent, liveTunnels, runningAgentCheck } from './running-agent.ts';
 import { sessionChecks } from './session.ts';
+import { tcpCheck } from './tcp.ts';
 import { tunnelFileCheck, upstreamsCheck } from './tunnels.ts';
 
 export interface Surroundings {
@@ -102,6 +103,7 @@ async function checksFor(
       proxies: isEmbedded ? NO_PROXIES : gateway.proxies,
       patience,
     }),
+    tcpCheck(AGENT_SERVICE.name),
     gatewayNameCheck(link, resolve),
     gatewayCheck(link, reach, isCloud),
     ...sessionChecks({

@@ -286,7 +286,7 @@ const CERTIFICATES = {
   ),
   GATEWAY_ACME_OWN_NAMES: {
     ...oneOf<OwnNamesChoice>(
-      'Certificates of that CA for the gateway’s own names. `public`: endpoints and the management API; `all`: also the name that agents connect to, which agents that trust only ca.pem then reject',
+      'Certificates of that CA for the gateway’s own names. `public`: endpoints and the management API; `all`: also the name that agents connect to, which SDKs in other programs that trust only ca.pem then reject',
       ['none', 'public', 'all'],
       'none',
     ),

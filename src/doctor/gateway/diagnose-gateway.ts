@@ -9,6 +9,7 @@ import { dataFolderCheck } from '../data-folder.ts';
 import { doubtsOf, settingsProblems } from '../diagnose.ts';
 import { type Check, check, type Finding, NotKnown, ok, type Result, runChecks } from '../finding.ts';
 import { nodeVersionCheck, serviceCheck } from '../platform.ts';
+import { tcpCheck } from '../tcp.ts';
 import { conditionResults } from './gateway-conditions.ts';
 import { certificateResults, companionResults, databaseResults, eventResults, keyResults } from './gateway-data.ts';
 import {
@@ -83,6 +84,7 @@ async function checksFor(
       proxies: NO_PROXIES,
       patience,
     }),
+    tcpCheck('device-agent-gateway'),
     ...(await networkChecks(settings, surroundings)),
     check('certificates', 'Certificates', async () => certificateResults(settings, now())),
     check('events', 'Events', async () => eventResults(settings)),
