@@ -5,7 +5,7 @@ import { CONDITION_IDS, CONDITIONS, type ConditionId } from '../../management/co
 import type { ConditionSubject, LiveView, ReportedCondition } from '../endpoints/live-view.ts';
 import type { EdgeCounters } from '../metrics/edge-counters.ts';
 import { stoppedVersions } from '../store/agent-updates.ts';
-import type { TroubledName } from '../store/domains.ts';
+import { endsSoon, LATE_MS, type TroubledName } from '../store/domains.ts';
 import { lastBackup } from '../store/last-backup.ts';
 import { lostCommits } from '../store/lost-commits.ts';
 import { type Store, timestamp } from '../store/store.ts';
@@ -80,9 +80,6 @@ const RECENT_MS = 10 * 60_000;
 const DAY_MS = 86_400_000;
 /** A daily backup may take a while, and a day may have 25 hours. */
 const BACKUP_MS = 26 * 3_600_000;
-/** A certificate that is still in use so long before its end was not renewed: they are after two thirds of their lifetime. */
-const SOON_MS = 14 * DAY_MS;
-const SOON_SHARE = 1 / 6;
 /** An operator has so long to have a manifest of a release renewed. */
 const RELEASE_SOON_MS = 5 * DAY_MS;
 /** Who has done nothing about a failed update by then does nothing. */
@@ -269,7 +266,7 @@ function certificateProblem(
 ): Detected | null {
   const at = Date.parse(now());
   const troubled = table
-    .troubled(timestamp(at + SOON_MS))
+    .troubled(timestamp(at + LATE_MS))
     .filter(({ msg, begins, ends }) => msg !== null || endsSoon(begins, ends, at));
   const [first] = troubled;
   if (first === undefined) return null;
@@ -280,13 +277,6 @@ function certificateProblem(
       ...{ key: each.domain, name: each.domain, site: siteOf(each.domain, siteNames), message: reasonOf(each, at) },
     })),
   };
-}
-
-function endsSoon(begins: string | null, ends: string | null, now: number): boolean {
-  if (ends === null) return false;
-  const end = Date.parse(ends);
-  const lifetime = begins === null ? Number.POSITIVE_INFINITY : end - Date.parse(begins);
-  return end - now < Math.min(SOON_MS, lifetime * SOON_SHARE);
 }
 
 function reasonOf({ msg, ends }: TroubledName, now: number): string {
