@@ -1,5 +1,5 @@
 import type { PortRange } from '../../lib/network/port-range.ts';
-import { LATE_MS } from '../../management/device-presence.ts';
+import { OVERDUE_MS } from '../../management/device-presence.ts';
 import { Device, type DeviceFilters, type ReportedBudget } from '../../management/resources/device.ts';
 import { EnrolmentKey, type EnrolmentKeyFilters } from '../../management/resources/enrolment.ts';
 import type { Database } from './sql/database.ts';
@@ -117,7 +117,7 @@ export class Devices extends tableOf('devices', deviceColumns) {
 
   /** Devices that have said that they come back by then are late. */
   get late(): string {
-    return new Date(Date.parse(this.now()) - LATE_MS).toISOString();
+    return new Date(Date.parse(this.now()) - OVERDUE_MS).toISOString();
   }
 
   byInstallation(hash: Buffer): DeviceRow | null {
