@@ -412,7 +412,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     ...edgeEndpoints(edgeIndex.served()),
     ...cloudEndpoints.views(),
   ]);
-  const probeCode = isProbing ? await import('./probes/start-probes.ts') : null;
+  const probeCode = isProbing ? await import('./probes/public-probes.ts') : null;
   const probes =
     (probeTokens && probeCode?.startProbes(context, { live, tokens: probeTokens, caPem: ca.caPem })) ?? null;
   const isUnreached = (url: string): boolean => {

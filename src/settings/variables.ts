@@ -238,7 +238,7 @@ const STANDALONE_GATEWAY = {
     10_000,
   ),
   GATEWAY_PROBES: probedNames(
-    'Endpoints that the gateway asks as clients do, once a minute: it names the stage that broke',
+    'Endpoints that the gateway asks as clients do, four times a minute: it names the stage that broke',
     { otherwise: 'none', example: 'site-a.example.com' },
   ),
   GATEWAY_BACKUPS: backupPlan(

@@ -1,13 +1,7 @@
 import { Resolver } from 'node:dns/promises';
 import { type RequestOptions, request as requestHttp } from 'node:http';
 import { request as requestHttps } from 'node:https';
-import {
-  checkServerIdentity,
-  connect as connectTls,
-  type PeerCertificate,
-  rootCertificates,
-  type TLSSocket,
-} from 'node:tls';
+import { checkServerIdentity, type PeerCertificate, rootCertificates, type TLSSocket } from 'node:tls';
 import { hasErrno, messageOf } from '../../lib/errors.ts';
 import { hostPort, isAddressOfUrl, isUnspecified } from '../../lib/network/ip-address.ts';
 import { VERSION } from '../../packaged.ts';
@@ -77,12 +71,6 @@ export class PublicProbe {
   /** @returns null: nothing can be said, because the DNS does not answer at all */
   ask({ url, access }: Probed): Promise<ProbeOutcome | null> {
     return this.#through(url, (asked, place) => this.#request({ ...asked, access }, place));
-  }
-
-  /** Only name, connection and certificate: the device sees nothing of it. @returns null: nothing is wrong with them */
-  async shakeHands({ url, access }: Probed): Promise<ProbeOutcome | null> {
-    const outcome = await this.#through(url, (asked, place) => this.#handshake({ ...asked, access }, place));
-    return outcome === null || outcome.stage === null ? null : outcome;
   }
 
   async #through(
@@ -156,28 +144,6 @@ export class PublicProbe {
     // Clients name no address in the handshake (RFC 6066, 3), but check that the certificate is for it.
     const address = host.replace(/^\[|\]$/g, '');
     return { ...trust, checkServerIdentity: (_: string, peer: PeerCertificate) => checkServerIdentity(address, peer) };
-  }
-
-  #handshake({ host, isTls, access }: Asked & Pick<Probed, 'access'>, { address, port }: Place): Promise<ProbeOutcome> {
-    if (!isTls) return Promise.resolve(REACHED);
-    return new Promise((resolve) => {
-      let reached: 'nothing' | 'connection' = 'nothing';
-      const socket = connectTls({ host: address, port, ...this.#trust(host) });
-      const settle = (outcome: ProbeOutcome) => {
-        clearTimeout(timer);
-        socket.destroy();
-        resolve(outcome);
-      };
-      const timer = setTimeout(
-        () => settle({ stage: 'connection', message: `no connection within ${CONNECT_MS / 1000} s` }),
-        CONNECT_MS,
-      );
-      socket.once('connect', () => {
-        reached = 'connection';
-      });
-      socket.once('secureConnect', () => settle(REACHED));
-      socket.on('error', (error) => settle(failure(error, reached, { isTls, access })));
-    });
   }
 
   #request(
