@@ -53,6 +53,17 @@ export class ReceiveCredit {
     this.#growing?.receive(bytes, performance.now(), this.host.roundTrip.least, this.host.memory.room);
   }
 
+  /** From now on, what arrives counts once it is consumed, and nothing is granted ahead: no more than a window is held. */
+  defer(): void {
+    this.end();
+    this.#uncredited = 0;
+  }
+
+  consume(bytes: number): void {
+    this.#uncredited += bytes;
+    if (this.#uncredited >= CREDIT_STEP) this.acknowledge();
+  }
+
   /** Credits what has arrived, once that is worth a frame. */
   grant(): void {
     if (this.#pacer !== null) return void this.#pacer.grant(performance.now());

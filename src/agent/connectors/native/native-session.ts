@@ -200,7 +200,17 @@ class NativeSession implements GatewaySession {
     const { clientId } = resumption;
     const heartbeats = { heartbeatIntervalS: HEARTBEAT_INTERVAL_S, heartbeatToleranceS: HEARTBEAT_TOLERANCE_S };
     const hasBudget = this.options.budget !== null;
-    const request = authRequest({ authtoken, clientId, version, metadata, number, hasBudget, ...heartbeats });
+    const isMetered = this.options.pace.kind === 'metered';
+    const request = authRequest({
+      authtoken,
+      clientId,
+      version,
+      metadata,
+      number,
+      hasBudget,
+      isMetered,
+      ...heartbeats,
+    });
     const answer = await this.#links.call(StreamType.auth, request, AuthAnswer);
     if (answer.Error !== '') {
       this.end('refused');
@@ -327,7 +337,10 @@ class NativeSession implements GatewaySession {
 
   #receiverFor(type: number, channel: Channel): ChannelReceiver {
     switch (type) {
+      case StreamType.lane:
+        return this.#links.acceptLane(channel) ?? this.#responder(channel, () => NOT_SUPPORTED);
       case StreamType.proxy:
+        channel.maySpread = true;
         return new ProxyStream(channel, (header) => this.#serve(header, channel));
       case StreamType.heartbeat:
         return new HeartbeatEcho(channel);

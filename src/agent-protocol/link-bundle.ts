@@ -1,0 +1,206 @@
+import type { Channel, ChannelReceiver, Outlet } from './channel.ts';
+import type { Bundle, Connection } from './connection.ts';
+import { LANE_HEADER, LINKS_WANTED } from './segments.ts';
+import { SpreadInlet } from './spread-inlet.ts';
+import { SpreadOutlet } from './spread-outlet.ts';
+
+/** Links of a session at most; both peers announce how many they support. */
+export const MOST_LINKS = 12;
+/** Links for one transfer where packets are lost; each further one adds a link. */
+const LINKS_FOR_ONE = 4;
+/** Streams that are spread at a time, in one direction: each has another on every link, where an agent has 64, 32 for requests. */
+const MOST_SPREAD = 24;
+/** Shorter round trips make up for lost packets themselves. In milliseconds. */
+const LEAST_ROUND_TRIP_MS = 10;
+/** With more on its way, TCP is not held up by losses. */
+const SMALL_FLIGHT = 131_072;
+/** A link that is full has a queue: its round trip is so many times as long, and so many milliseconds. */
+const QUEUED = 1.5;
+const QUEUED_MS = 10;
+const PROBES = 3;
+const PROBE_MS = 2_000;
+/** From one look at the round trip to the next, in milliseconds. */
+const LOOK_MS = 1_000;
+/** So long after it was noticed that packets are lost, a transfer is spread from its start. In milliseconds. */
+const LOSSY_MS = 300_000;
+/** A link may be silent for so much longer than others of its session, in milliseconds. */
+const SPARED_MS = 20_000;
+
+export interface BundleUser {
+  /** Measures a round trip now; null: no answer within the time. */
+  probe(connection: Connection, ms: number): Promise<number | null>;
+  /** So many links would carry more than there are. Called repeatedly. */
+  wantsLinks(count: number): void;
+}
+
+/**
+ * The links of a session as one road. Where packets are lost, a TCP connection carries little, however fast the link is: then
+ * streams with much to send are spread over the links. One link is left to what is little.
+ */
+export class LinkBundle implements Bundle {
+  readonly #links = new Map<number, Connection>();
+  readonly #outlets = new Set<SpreadOutlet>();
+  readonly #inlets = new Map<Channel, SpreadInlet>();
+  /** When that was last noticed, in milliseconds of `performance.now()`. */
+  #lossyAt = Number.NEGATIVE_INFINITY;
+  #isLooking = false;
+  #nextLookAt = 0;
+
+  constructor(
+    private readonly user: BundleUser,
+    /** How many links both peers support. */
+    private readonly most: number,
+  ) {}
+
+  add(link: number, connection: Connection): void {
+    this.#links.set(link, connection);
+    connection.bundle = this;
+    connection.linkNumber = link;
+  }
+
+  delete(connection: Connection): void {
+    this.#links.delete(connection.linkNumber);
+  }
+
+  has(connection: Connection): boolean {
+    return this.#links.get(connection.linkNumber) === connection;
+  }
+
+  /** Whether packets are lost: on the way from here, or to here. */
+  get isLossy(): boolean {
+    return this.#isLossyFromHere || this.#inlets.size > 0;
+  }
+
+  get #isLossyFromHere(): boolean {
+    return performance.now() - this.#lossyAt < LOSSY_MS;
+  }
+
+  /** Whether streams are spread over the connection now. */
+  uses(connection: Connection): boolean {
+    return (
+      [...this.#outlets].some((outlet) => outlet.uses(connection)) ||
+      [...this.#inlets.values()].some((inlet) => inlet.uses(connection))
+    );
+  }
+
+  heardAt(connection: Connection): number {
+    const own = connection.lastReadAt;
+    if (!this.isLossy) return own;
+    const last = Math.max(...[...this.#links.values()].map(({ lastReadAt }) => lastReadAt));
+    return Math.max(own, Math.min(last, own + SPARED_MS));
+  }
+
+  spread(channel: Channel, connection: Connection): Outlet | null {
+    if (!this.#isLossyFromHere || this.#links.size < 2 || this.#outlets.size >= MOST_SPREAD) return null;
+    const bundle = this;
+    const outlet: SpreadOutlet = new SpreadOutlet(channel, {
+      get bulk() {
+        return bundle.#bulk;
+      },
+      get quiet() {
+        return bundle.#quiet ?? connection;
+      },
+      linkNumber: connection.linkNumber,
+      over: () => {
+        this.#outlets.delete(outlet);
+      },
+    });
+    this.#outlets.add(outlet);
+    setImmediate(() => this.want());
+    return outlet;
+  }
+
+  /** Takes a stream that the peer opens for segments of another. */
+  accept(lane: Channel): ChannelReceiver {
+    let head: Buffer = Buffer.alloc(0);
+    return {
+      onData: (payload) => {
+        const part = payload.subarray(0, LANE_HEADER - head.length);
+        head = Buffer.concat([head, part]);
+        if (head.length < LANE_HEADER) return;
+        lane.isServed = true;
+        if (head.readUInt16BE(0) === LINKS_WANTED) {
+          this.user.wantsLinks(Math.min(head.readUInt32BE(2), this.most));
+          return lane.end();
+        }
+        const receiver = this.#inletFor(head)?.accept(lane) ?? null;
+        if (receiver === null) return lane.abort();
+        lane.receiver = receiver;
+        if (payload.length > part.length) receiver.onData(payload.subarray(part.length));
+      },
+      onEnd: () => lane.abort(),
+    };
+  }
+
+  /** The connection has sent something. */
+  sent(connection: Connection, now: number): void {
+    if (this.#isLooking || now < this.#nextLookAt) return;
+    if (this.#isLossyFromHere) {
+      this.#nextLookAt = now + LOOK_MS;
+      if (this.#outlets.size > 0) this.want();
+      return;
+    }
+    const quiet = this.#quiet;
+    const roundTrip = this.#roundTrip;
+    if (quiet === connection || roundTrip === null || roundTrip < LEAST_ROUND_TRIP_MS) return;
+    const flight = connection.flight(now, roundTrip);
+    if (flight === null || flight >= SMALL_FLIGHT) return;
+    if (quiet !== null) void this.#look(quiet, roundTrip);
+    else {
+      this.#nextLookAt = now + LOOK_MS;
+      this.user.wantsLinks(2);
+    }
+  }
+
+  /** A connection that sends little may do so because the link is full, and then more connections carry no more. */
+  async #look(quiet: Connection, least: number): Promise<void> {
+    this.#isLooking = true;
+    const measured: number[] = [];
+    for (let probe = 0; probe < PROBES && !quiet.hasEnded; probe++)
+      measured.push((await this.user.probe(quiet, PROBE_MS)) ?? Number.POSITIVE_INFINITY);
+    this.#isLooking = false;
+    this.#nextLookAt = performance.now() + LOOK_MS;
+    if (quiet.hasEnded || Math.min(...measured) > QUEUED * least + QUEUED_MS) return;
+    this.#lossyAt = performance.now();
+    this.want();
+  }
+
+  /** There is bulk: asks for more links where packets are lost. */
+  want(): void {
+    if (!this.isLossy) return;
+    const active = [...this.#outlets, ...this.#inlets.values()].filter(({ isActive }) => isActive).length;
+    const spread = Math.max(1, active);
+    // And one for what is little.
+    const wanted = Math.min(this.most, LINKS_FOR_ONE + spread);
+    if (wanted > this.#links.size) this.user.wantsLinks(wanted);
+  }
+
+  #inletFor(head: Buffer): SpreadInlet | null {
+    const stream = this.#links.get(head.readUInt16BE(0))?.spreadable(head.readUInt32BE(2));
+    if (!stream) return null;
+    const known = this.#inlets.get(stream);
+    if (known) return known;
+    const inlet = new SpreadInlet(stream, () => void this.#inlets.delete(stream));
+    this.#inlets.set(stream, inlet);
+    setImmediate(() => this.want());
+    return inlet;
+  }
+
+  get #inOrder(): Connection[] {
+    return [...this.#links].sort(([one], [other]) => one - other).map(([, connection]) => connection);
+  }
+
+  /** The second link: it was opened for what is little, beside bulk on the first. */
+  get #quiet(): Connection | null {
+    return this.#inOrder[1] ?? null;
+  }
+
+  get #bulk(): Connection[] {
+    return this.#inOrder.filter((_, at) => at !== 1);
+  }
+
+  get #roundTrip(): number | null {
+    const known = [...this.#links.values()].flatMap(({ roundTrip }) => roundTrip.least ?? []);
+    return known.length === 0 ? null : Math.min(...known);
+  }
+}
