@@ -53,6 +53,8 @@ export interface Bundle {
   /** The connection has sent something. */
   sent(connection: Connection, now: number): void;
   heardAt(connection: Connection): number;
+  /** Whether spread streams use it, while another one is left to what is little. */
+  isForBulk(connection: Connection): boolean;
 }
 
 export interface ConnectionUser {
@@ -151,6 +153,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   get isCrowded(): boolean {
     const others = this.siblings.filter(({ hasEnded }) => !hasEnded);
     if (others.length === 0) return false;
+    if (this.bundle?.isForBulk(this)) return true;
     const { load } = this;
     return this.#ended || others.some((other) => load > CROWDED * other.load + CROWDED_BYTES);
   }

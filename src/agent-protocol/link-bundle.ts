@@ -6,8 +6,12 @@ import { SpreadOutlet } from './spread-outlet.ts';
 
 /** Links of a session at most; both peers announce how many they support. */
 export const MOST_LINKS = 12;
-/** Links for one transfer where packets are lost; each further one adds a link. */
+/**
+ * Links for one transfer where packets are lost; each further one adds a link. All of them while the road has no queue, and at
+ * least the fewest: what is little would wait in the queue, too.
+ */
 const LINKS_FOR_ONE = 4;
+const FEWEST_FOR_ONE = 2;
 /** Streams that are spread at a time, in one direction: each has another on every link, where an agent has 64, 32 for requests. */
 const MOST_SPREAD = 24;
 /** Shorter round trips make up for lost packets themselves. In milliseconds. */
@@ -18,6 +22,7 @@ const SMALL_FLIGHT = 131_072;
 const QUEUED = 1.5;
 const QUEUED_MS = 10;
 const PROBES = 3;
+const PROBES_BESIDE = 2;
 const PROBE_MS = 2_000;
 /** From one look at the round trip to the next, in milliseconds. */
 const LOOK_MS = 1_000;
@@ -43,6 +48,8 @@ export class LinkBundle implements Bundle {
   readonly #inlets = new Map<Channel, SpreadInlet>();
   /** When that was last noticed, in milliseconds of `performance.now()`. */
   #lossyAt = Number.NEGATIVE_INFINITY;
+  /** Links that carry spread streams, of those that there are. */
+  #inUse = FEWEST_FOR_ONE;
   #isLooking = false;
   #nextLookAt = 0;
 
@@ -66,12 +73,8 @@ export class LinkBundle implements Bundle {
     return this.#links.get(connection.linkNumber) === connection;
   }
 
-  /** Whether packets are lost: on the way from here, or to here. */
+  /** Whether packets are lost, as seen here or by the peer. */
   get isLossy(): boolean {
-    return this.#isLossyFromHere || this.#inlets.size > 0;
-  }
-
-  get #isLossyFromHere(): boolean {
     return performance.now() - this.#lossyAt < LOSSY_MS;
   }
 
@@ -83,6 +86,16 @@ export class LinkBundle implements Bundle {
     );
   }
 
+  /** The link for new streams where packets are lost; null: any. */
+  get quiet(): Connection | null {
+    return this.isLossy ? this.#quiet : null;
+  }
+
+  isForBulk(connection: Connection): boolean {
+    const { quiet } = this;
+    return quiet !== null && quiet !== connection && this.uses(connection);
+  }
+
   heardAt(connection: Connection): number {
     const own = connection.lastReadAt;
     if (!this.isLossy) return own;
@@ -91,7 +104,7 @@ export class LinkBundle implements Bundle {
   }
 
   spread(channel: Channel, connection: Connection): Outlet | null {
-    if (!this.#isLossyFromHere || this.#links.size < 2 || this.#outlets.size >= MOST_SPREAD) return null;
+    if (!this.isLossy || this.#links.size < 2 || this.#outlets.size >= MOST_SPREAD) return null;
     const bundle = this;
     const outlet: SpreadOutlet = new SpreadOutlet(channel, {
       get bulk() {
@@ -135,17 +148,17 @@ export class LinkBundle implements Bundle {
   /** The connection has sent something. */
   sent(connection: Connection, now: number): void {
     if (this.#isLooking || now < this.#nextLookAt) return;
-    if (this.#isLossyFromHere) {
+    if (this.isLossy) {
       this.#nextLookAt = now + LOOK_MS;
-      if (this.#outlets.size > 0) this.want();
+      if (this.#active(this.#outlets) > 0) void this.#adjust();
       return;
     }
-    const quiet = this.#quiet;
     const roundTrip = this.#roundTrip;
-    if (quiet === connection || roundTrip === null || roundTrip < LEAST_ROUND_TRIP_MS) return;
+    if (roundTrip === null || roundTrip < LEAST_ROUND_TRIP_MS) return;
     const flight = connection.flight(now, roundTrip);
     if (flight === null || flight >= SMALL_FLIGHT) return;
-    if (quiet !== null) void this.#look(quiet, roundTrip);
+    const other = this.#inOrder.find((one) => one !== connection);
+    if (other) void this.#look(other, roundTrip);
     else {
       this.#nextLookAt = now + LOOK_MS;
       this.user.wantsLinks(2);
@@ -153,23 +166,40 @@ export class LinkBundle implements Bundle {
   }
 
   /** A connection that sends little may do so because the link is full, and then more connections carry no more. */
-  async #look(quiet: Connection, least: number): Promise<void> {
-    this.#isLooking = true;
-    const measured: number[] = [];
-    for (let probe = 0; probe < PROBES && !quiet.hasEnded; probe++)
-      measured.push((await this.user.probe(quiet, PROBE_MS)) ?? Number.POSITIVE_INFINITY);
-    this.#isLooking = false;
-    this.#nextLookAt = performance.now() + LOOK_MS;
-    if (quiet.hasEnded || Math.min(...measured) > QUEUED * least + QUEUED_MS) return;
+  async #look(other: Connection, least: number): Promise<void> {
+    if (await this.#isQueued(other, least, PROBES)) return;
     this.#lossyAt = performance.now();
     this.want();
+  }
+
+  /** Takes another link into use while there is no queue, and leaves one when there is. */
+  async #adjust(): Promise<void> {
+    this.want();
+    const [quiet, least] = [this.#quiet, this.#roundTrip];
+    if (quiet === null || least === null) return;
+    const isQueued = await this.#isQueued(quiet, least, PROBES_BESIDE);
+    this.#inUse = Math.max(FEWEST_FOR_ONE, Math.min(this.#inUse + (isQueued ? -1 : 1), LINKS_FOR_ONE));
+  }
+
+  /** Whether packets wait on the way, as far as the least round trip of some says. */
+  async #isQueued(other: Connection, least: number, probes: number): Promise<boolean> {
+    this.#isLooking = true;
+    const measured: number[] = [];
+    for (let probe = 0; probe < probes && !other.hasEnded; probe++)
+      measured.push((await this.user.probe(other, PROBE_MS)) ?? Number.POSITIVE_INFINITY);
+    this.#isLooking = false;
+    this.#nextLookAt = performance.now() + LOOK_MS;
+    return other.hasEnded || Math.min(...measured) > QUEUED * least + QUEUED_MS;
+  }
+
+  #active(all: Iterable<{ readonly isActive: boolean }>): number {
+    return [...all].filter(({ isActive }) => isActive).length;
   }
 
   /** There is bulk: asks for more links where packets are lost. */
   want(): void {
     if (!this.isLossy) return;
-    const active = [...this.#outlets, ...this.#inlets.values()].filter(({ isActive }) => isActive).length;
-    const spread = Math.max(1, active);
+    const spread = Math.max(1, this.#active(this.#outlets), this.#active(this.#inlets.values()));
     // And one for what is little.
     const wanted = Math.min(this.most, LINKS_FOR_ONE + spread);
     if (wanted > this.#links.size) this.user.wantsLinks(wanted);
@@ -180,6 +210,7 @@ export class LinkBundle implements Bundle {
     if (!stream) return null;
     const known = this.#inlets.get(stream);
     if (known) return known;
+    this.#lossyAt = performance.now();
     const inlet = new SpreadInlet(stream, () => void this.#inlets.delete(stream));
     this.#inlets.set(stream, inlet);
     setImmediate(() => this.want());
@@ -196,7 +227,8 @@ export class LinkBundle implements Bundle {
   }
 
   get #bulk(): Connection[] {
-    return this.#inOrder.filter((_, at) => at !== 1);
+    const further = Math.max(1, this.#active(this.#outlets)) - 1;
+    return this.#inOrder.filter((_, at) => at !== 1).slice(0, this.#inUse + further);
   }
 
   get #roundTrip(): number | null {

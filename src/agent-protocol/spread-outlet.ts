@@ -55,6 +55,8 @@ export class SpreadOutlet implements Outlet, Puller {
 
   pull(connection: Connection): boolean {
     if (this.#isOver || connection.hasEnded) return false;
+    const { bulk, quiet } = this.links;
+    if (connection !== quiet && !bulk.includes(connection)) return false;
     const opened = this.#lanes.get(connection);
     // Its peer has yet to pass all of it on: another one would have a window of its own. Its end pulls again.
     if (opened && this.#ending.has(opened)) return false;

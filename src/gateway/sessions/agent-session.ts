@@ -520,11 +520,16 @@ export class AgentSession implements ListenerOwner {
   /** The link with the least bytes on their way: the first one, unless another has far less. */
   #freest(): Connection {
     const first = this.#first.connection;
+    const quiet = this.#bundle?.quiet;
+    if (quiet && !quiet.hasEnded) return this.#noteUse(quiet);
     if (!first.isCrowded) return first;
     const open = first.siblings.filter(({ hasEnded }) => !hasEnded);
-    const freest = open.reduce((least, other) => (other.load < least.load ? other : least));
-    this.#usedAt.set(freest, performance.now());
-    return freest;
+    return this.#noteUse(open.reduce((least, other) => (other.load < least.load ? other : least)));
+  }
+
+  #noteUse(connection: Connection): Connection {
+    this.#usedAt.set(connection, performance.now());
+    return connection;
   }
 
   #endIdleLinks(): void {
