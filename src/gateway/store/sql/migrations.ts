@@ -732,6 +732,15 @@ const MIGRATIONS: readonly string[] = [
   ALTER TABLE audit_log ADD COLUMN part_of TEXT;
   CREATE INDEX audit_log_parts ON audit_log (part_of, id) WHERE part_of IS NOT NULL;
   `,
+  `
+  -- The port at which clients reach a name that is in no DNS, at the gateway's address.
+  CREATE TABLE name_ports (
+    name TEXT PRIMARY KEY NOT NULL,
+    port INTEGER NOT NULL UNIQUE,
+    -- The day of its last use.
+    used_on TEXT NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  `,
 ];
 
 /** Of a database that this program has written. */
