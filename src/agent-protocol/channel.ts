@@ -395,7 +395,11 @@ export class Channel implements Sender {
   receivePayload(piece: Buffer): void {
     if (this.#aborted || this.#closed) return;
     this.#received += piece.length;
-    if (this.#isDeferred) return void this.receiver.onData(piece);
+    if (this.#isDeferred) {
+      this.#credit.hold(piece.length);
+      this.receiver.onData(piece);
+      return;
+    }
     this.#credit.receive(piece.length);
     if (this.#mayPass(piece)) this.receiver.onData(piece);
     else this.#hold(piece);

@@ -26,6 +26,9 @@ const PROBES_BESIDE = 2;
 const PROBE_MS = 2_000;
 /** From one look at the round trip to the next, in milliseconds. */
 const LOOK_MS = 1_000;
+/** Two looks within this time belong to one transfer, and what TCP must have sent again meanwhile. */
+const AGAIN_MS = 5_000;
+const FEW_SENT_AGAIN = 2;
 /** So long after it was noticed that packets are lost, a transfer is spread from its start. In milliseconds. */
 const LOSSY_MS = 300_000;
 /** A link may be silent for so much longer than others of its session, in milliseconds. */
@@ -34,6 +37,8 @@ const SPARED_MS = 20_000;
 export interface BundleUser {
   /** Measures a round trip now; null: no answer within the time. */
   probe(connection: Connection, ms: number): Promise<number | null>;
+  /** Segments that TCP has sent again; null: unknown. Omitted: those of other peers count, too. */
+  sentAgain?: (() => Promise<number | null>) | undefined;
   /** So many links would carry more than there are. Called repeatedly. */
   wantsLinks(count: number): void;
 }
@@ -50,6 +55,8 @@ export class LinkBundle implements Bundle {
   #lossyAt = Number.NEGATIVE_INFINITY;
   /** Links that carry spread streams, of those that there are. */
   #inUse = FEWEST_FOR_ONE;
+  /** What the kernel had sent again at the last look, and when that was. */
+  #segments: { at: number; again: number | null } | null = null;
   #isLooking = false;
   #nextLookAt = 0;
 
@@ -167,6 +174,13 @@ export class LinkBundle implements Bundle {
 
   /** A connection that sends little may do so because the link is full, and then more connections carry no more. */
   async #look(other: Connection, least: number): Promise<void> {
+    this.#isLooking = true;
+    const [before, again] = [this.#segments, (await this.user.sentAgain?.()) ?? null];
+    this.#segments = { at: performance.now(), again };
+    this.#isLooking = false;
+    // One look says little: this machine may have been busy. Where the kernel counts, it must have sent something again.
+    if (before === null || this.#segments.at - before.at > AGAIN_MS) return;
+    if (before.again !== null && again !== null && again - before.again < FEW_SENT_AGAIN) return;
     if (await this.#isQueued(other, least, PROBES)) return;
     this.#lossyAt = performance.now();
     this.want();
@@ -177,6 +191,12 @@ export class LinkBundle implements Bundle {
     this.want();
     const [quiet, least] = [this.#quiet, this.#roundTrip];
     if (quiet === null || least === null) return;
+    const flights = this.#bulk.map((one) => one.flight(performance.now(), least) ?? 0);
+    if (Math.max(...flights) >= 2 * SMALL_FLIGHT) {
+      // TCP is quick again; streams that are spread stay so.
+      this.#lossyAt = Number.NEGATIVE_INFINITY;
+      return;
+    }
     const isQueued = await this.#isQueued(quiet, least, PROBES_BESIDE);
     this.#inUse = Math.max(FEWEST_FOR_ONE, Math.min(this.#inUse + (isQueued ? -1 : 1), LINKS_FOR_ONE));
   }

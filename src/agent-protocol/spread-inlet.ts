@@ -10,8 +10,8 @@ const MAX_LANES = 64;
 const SEGMENT_COST = 128;
 
 /**
- * Puts the segments of a stream in order. What comes too early is kept, and its lane gets no credit for it: a lane holds a window
- * at most. A lane that is lost with its link fails the stream, unless the lane has ended and all of it was passed on.
+ * Puts the segments of a stream in order. What comes too early is kept, and its lane gets no credit for it: a lane holds no more
+ * than its window. A lane that is lost with its link fails the stream, unless the lane has ended and all of it was passed on.
  */
 export class SpreadInlet implements Inlet {
   readonly #lanes = new Set<Lane>();

@@ -14,6 +14,7 @@ import {
 } from '../../../agent-protocol/messages.ts';
 import { parseRpcError, RpcResponder, TypedStream } from '../../../agent-protocol/rpc.ts';
 import { ApiError, messageOf } from '../../../lib/errors.ts';
+import { sentSegments } from '../../../lib/network/retransmissions.ts';
 import { DeadlineExceeded, withDeadline, withSignal } from '../../../lib/time/deadline.ts';
 import type { ConnectedEndpoint, EndpointRequest, EndpointUpstream, RequestWatcher } from '../connector.ts';
 import { apiErrorOf, offline, redact } from '../gateway-error.ts';
@@ -85,6 +86,7 @@ export function openNativeLink(options: GatewayLinkOptions): GatewayLink {
     resumption,
     pace,
     budget,
+    sentAgain: options.sentAgain ?? (async () => (await sentSegments())?.again ?? null),
     clock,
     progress,
     log,

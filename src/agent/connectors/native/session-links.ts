@@ -38,6 +38,7 @@ export interface SessionLinkOptions
   resumption: Resumption;
   pace: LinkPace;
   budget: DataBudget | null;
+  sentAgain: () => Promise<number | null>;
   clock: Clock;
   log: Log;
 }
@@ -120,7 +121,7 @@ export class SessionLinks {
     const wantsLinks = (count: number) => {
       while (this.#links.length + this.#opening < count && this.#mayOpen) this.#open();
     };
-    this.#bundle = new LinkBundle({ probe, wantsLinks }, most);
+    this.#bundle = new LinkBundle({ probe, wantsLinks, sentAgain: this.options.sentAgain }, most);
     this.#bundle.add(0, this.first);
   }
 

