@@ -70,6 +70,8 @@ export interface ChannelHost extends CreditHost {
 
 /** Sends what a channel has to send on other connections. */
 export interface Outlet {
+  /** Whether something is on its way. */
+  readonly isActive: boolean;
   /** There is something to take. */
   wake(): void;
   /** The channel has closed. @param isLost before all was sent and received */
@@ -260,9 +262,14 @@ export class Channel implements Sender {
   abortWhenSent(): void {
     if (this.#closed || this.#aborted) return;
     this.#abortDue = true;
-    // A reset would arrive before what is on its way on other connections.
-    if (this.#outlet !== null) this.#outlet.wake();
-    else if (!this.#hasToSend) this.abort();
+    // A reset would arrive before what is on its way on other connections: it goes there, too, or waits.
+    if (this.#outlet !== null && !this.#finSent) this.#outlet.wake();
+    else if (!this.#hasToSend && !this.#outlet?.isActive) this.abort();
+  }
+
+  /** All that was {@link taken} has arrived. */
+  arrived(): void {
+    if (this.#abortDue && !this.#hasToSend) this.abort();
   }
 
   /** Ends the stream with RST immediately; for streams that must not carry a FIN. */

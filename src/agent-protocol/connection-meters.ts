@@ -80,6 +80,11 @@ export class Backlog {
     else this.#bytes += bytes;
   }
 
+  /** Whether more has waited for a while than TCP takes. */
+  isLong(now: number): boolean {
+    return this.#since !== null && now - this.#since >= BACKLOG_MS;
+  }
+
   /**
    * About how many bytes TCP has on their way; null: nothing waits, or not for long enough.
    *
@@ -88,7 +93,7 @@ export class Backlog {
   flight(now: number, roundTrip: number): number | null {
     if (this.#since === null) return null;
     const ms = now - this.#since;
-    if (ms < Math.max(BACKLOG_MS, BACKLOG_ROUND_TRIPS * roundTrip)) return null;
+    if (!this.isLong(now) || ms < BACKLOG_ROUND_TRIPS * roundTrip) return null;
     const flight = (this.#bytes / ms) * roundTrip;
     // What comes next is judged alone.
     [this.#since, this.#bytes] = [now, 0];

@@ -50,7 +50,7 @@ export interface Puller {
 export interface Bundle {
   /** Takes over what a stream of the connection sends; null: the connection sends it. */
   spread(channel: Channel, connection: Connection): Outlet | null;
-  /** The connection has sent something. */
+  /** The connection has sent something, and more waits, or may. */
   sent(connection: Connection, now: number): void;
   heardAt(connection: Connection): number;
   /** Whether spread streams use it, while another one is left to what is little. */
@@ -151,11 +151,11 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
    * streams one by one: others may be opened in their place meanwhile.
    */
   get isCrowded(): boolean {
-    const others = this.siblings.filter(({ hasEnded }) => !hasEnded);
-    if (others.length === 0) return false;
+    const { siblings } = this;
+    if (siblings.every(({ hasEnded }) => hasEnded)) return false;
     if (this.bundle?.isForBulk(this)) return true;
     const { load } = this;
-    return this.#ended || others.some((other) => load > CROWDED * other.load + CROWDED_BYTES);
+    return this.#ended || siblings.some((other) => !other.hasEnded && load > CROWDED * other.load + CROWDED_BYTES);
   }
 
   /**
@@ -436,7 +436,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     this.#out.writeTo(this.socket, this.#pullers.size > 0 ? () => this.#scheduleFlush() : undefined);
     if (this.bundle !== null) {
       this.#backlog.note(bytes, this.socket.writableLength > 0, this.lastSentAt);
-      this.bundle.sent(this, this.lastSentAt);
+      if (this.#pullers.size > 0 || this.#backlog.isLong(this.lastSentAt)) this.bundle.sent(this, this.lastSentAt);
     }
     this.onTraffic?.();
     if (isData) this.user.sent?.();

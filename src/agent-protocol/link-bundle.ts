@@ -138,13 +138,17 @@ export class LinkBundle implements Bundle {
         const part = payload.subarray(0, LANE_HEADER - head.length);
         head = Buffer.concat([head, part]);
         if (head.length < LANE_HEADER) return;
-        lane.isServed = true;
         if (head.readUInt16BE(0) === LINKS_WANTED) {
           this.user.wantsLinks(Math.min(head.readUInt32BE(2), this.most));
-          return lane.end();
+          lane.end();
+          return;
         }
         const receiver = this.#inletFor(head)?.accept(lane) ?? null;
-        if (receiver === null) return lane.abort();
+        if (receiver === null) {
+          lane.abort();
+          return;
+        }
+        lane.isServed = true;
         lane.receiver = receiver;
         if (payload.length > part.length) receiver.onData(payload.subarray(part.length));
       },

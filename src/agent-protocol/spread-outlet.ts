@@ -15,7 +15,7 @@ interface LinkChoice {
   readonly bulk: readonly Connection[];
   readonly quiet: Connection;
   readonly linkNumber: number;
-  /** All has been sent, or nothing will be. */
+  /** All has arrived, or nothing will. */
   over(): void;
 }
 
@@ -92,6 +92,7 @@ export class SpreadOutlet implements Outlet, Puller {
         this.#ending.delete(lane);
         // What it carried may not have arrived.
         if (error) this.stream.fail(error);
+        else if (this.#isOver) this.#endIfArrived();
         else if (this.stream.waiting > 0) this.wake();
       },
       onCut: (reason) => this.stream.fail(reason),
@@ -124,6 +125,12 @@ export class SpreadOutlet implements Outlet, Puller {
       if (isLost) lane.abort();
       else lane.end();
     }
+    this.#endIfArrived();
+  }
+
+  #endIfArrived(): void {
+    if (this.#lanes.size > 0) return;
     this.links.over();
+    this.stream.arrived();
   }
 }
