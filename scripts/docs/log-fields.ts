@@ -61,7 +61,7 @@ export const FIELDS: Readonly<Record<string, string>> = {
   id: 'endpoint, as the agent knows it',
   kept: 'name of the copy',
   labels: 'labels of the tunnel',
-  level: 'how much of the data budget is used: normal, warned (80 %), paused (95 %), spent',
+  budget: 'how much of the data budget is used: normal, warned (80 %), paused (95 %), spent',
   limit_bytes: 'bytes that the device may send and receive',
   used_bytes: 'bytes that the device has sent and received in this period',
   link: 'share link (`sl_…`)',

@@ -360,6 +360,7 @@ describe('peers that support larger windows', () => {
         TimesAway: false,
         HeartbeatPace: false,
         DataBudgets: false,
+        Metered: null,
         Node: '',
       });
     }

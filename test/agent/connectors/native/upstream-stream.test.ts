@@ -37,6 +37,7 @@ function streamTo(connecting: Promise<Duplex>) {
     connecting: connecting as Promise<Socket>,
     isHttp: true,
     traffic: undefined,
+    onBytes: undefined,
     use: new LinkUse(),
     onClosed() {},
   });
