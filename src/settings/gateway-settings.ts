@@ -238,6 +238,8 @@ function acmeSettings(values: Parsed, path: (value: string) => string, problems:
     trust: trust?.toString() ?? null,
     resolvers: values.GATEWAY_DNS_RESOLVERS,
     ownNames,
+    profile: values.GATEWAY_ACME_PROFILE,
+    chain: values.GATEWAY_ACME_CHAIN,
   };
 }
 

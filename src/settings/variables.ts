@@ -312,6 +312,14 @@ const CERTIFICATES = {
   GATEWAY_ACME_CA_CERT: file('CA of the ACME server’s own certificate', '/etc/device-agent-gateway/acme-ca.pem', {
     otherwise: 'the public CAs',
   }),
+  GATEWAY_ACME_PROFILE: text('Certificate profile to order, by the name that the CA gives it', 'a profile of the CA', {
+    otherwise: 'the CA’s default; for IP addresses `shortlived` where the CA has it',
+    example: 'shortlived',
+  }),
+  GATEWAY_ACME_CHAIN: text('Chain to serve, by the common name of its topmost issuer', 'the common name of a CA', {
+    otherwise: 'the chain that the CA sends first',
+    example: 'ISRG Root X1',
+  }),
   GATEWAY_DNS_PORT: port('Port of the DNS server that wildcard certificates need; resolvers ask port 53', {
     otherwise: 'no DNS server',
     example: '53',

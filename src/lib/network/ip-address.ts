@@ -175,3 +175,11 @@ export function embeddedIpv4(text: string): string | null {
   if (isIn(SIX_TO_FOUR)) return bytes.slice(2, 6).join('.');
   return isIn(IPV4_AT_END) && !isIn(NOT_EMBEDDING) ? bytes.slice(12).join('.') : null;
 }
+
+/** The name of an address in the reverse DNS (RFC 1035, section 3.5; RFC 3596, section 2.5). */
+export function reversedAddress(text: string): string {
+  const bytes = [...(addressBytes(text) ?? [])];
+  if (bytes.length === 4) return `${bytes.reverse().join('.')}.in-addr.arpa`;
+  const digits = bytes.map((byte) => byte.toString(16).padStart(2, '0')).join('');
+  return `${[...digits].reverse().join('.')}.ip6.arpa`;
+}
