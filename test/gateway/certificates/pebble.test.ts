@@ -2,6 +2,7 @@ import { X509Certificate } from 'node:crypto';
 import { createServer as createHttpServer } from 'node:http';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
+import { connect } from 'node:tls';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { AcmeAccountKey, AcmeCa } from '../../../src/gateway/certificates/acme/acme-account.ts';
 import { AcmeIssuer } from '../../../src/gateway/certificates/acme/acme-issuer.ts';
@@ -14,7 +15,7 @@ import {
 import type { GatewayOptions } from '../../../src/gateway/context/gateway-options.ts';
 import { systemClock } from '../../../src/lib/time/clock.ts';
 import { freePorts } from '../../support/free-ports.ts';
-import { makeDataDir, startTestGateway, type TestGateway } from '../../support/gateway.ts';
+import { agentSession, makeDataDir, startTestGateway, type TestGateway } from '../../support/gateway.ts';
 import { GatewayClient } from '../../support/gateway-client.ts';
 import { NameServer } from '../../support/name-server.ts';
 import { NO_PEBBLE, Pebble } from '../../support/pebble.ts';
@@ -143,6 +144,24 @@ describe('a gateway with a strict ACME CA', { timeout: 120_000, ...unless(NO_PEB
     await expect
       .poll(async () => (await read(second.client, id)).provisioning_job?.msg, POLLING)
       .toBe('The certificate authority has no profile tiny. It has default, shortlived; change GATEWAY_ACME_PROFILE.');
+  });
+
+  it('certifies the address of a gateway without a domain, for browsers and at ports, and agents get the CA that they pin', async () => {
+    const ca = await pebble();
+    const httpsPorts = await freePorts(2);
+    const { gateway } = await start(ca, { ownNames: 'public' }, { domain: 'localhost', ip: '127.0.0.1', httpsPorts });
+    const root = await ca.root();
+    // Clients name no address in the handshake; agents name no protocol either.
+    const trusts = (port: number, trusted: string, ALPNProtocols: string[]) =>
+      new Promise<boolean>((resolve) => {
+        const socket = connect({ host: '127.0.0.1', port, ca: trusted, ALPNProtocols }, () => resolve(true));
+        socket.on('error', () => resolve(false)).once('secureConnect', () => socket.destroy());
+      });
+    await expect.poll(() => trusts(gateway.httpsPort, root, ['h2', 'http/1.1']), POLLING).toBe(true);
+    const session = await agentSession(gateway).connect();
+    const listener = await session.httpEndpoint().listen(false);
+    expect(await trusts(Number(new URL(String(listener.url())).port), root, [])).toBe(true);
+    expect(await trusts(gateway.httpsPort, gateway.sessionCa, [])).toBe(true);
   });
 
   it('serves the chain that the settings prefer', async () => {
