@@ -401,7 +401,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     (await historyCode?.startHistory(context, { folder, node: nodeAddress ?? '', sessions, others })) ?? null;
   await startDailyBackups(context, folder);
   onStop(keepSmall(database));
-  const sightings = new DeviceSightings(store, log, cluster && ((id) => cluster.hasSession(id)));
+  const sightings = new DeviceSightings(context, cluster && ((id) => cluster.hasSession(id)));
   await sightings.start(sessions);
   onStop(() => sightings.stop());
 

@@ -388,6 +388,7 @@ describe('settings of certificates', () => {
       trust: certificate,
       resolvers: ['1.1.1.1', '127.0.0.1:5353', '::1', '[2001:db8::1]:53'],
       ownNames: 'none',
+      issuers: null,
       profile: null,
       chain: null,
     });
