@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { createServer as createHttpServer } from 'node:http';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
+import { connect } from 'node:tls';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { AcmeAccountKey, AcmeCa } from '../../../src/gateway/certificates/acme/acme-account.ts';
 import { Conversation } from '../../../src/gateway/certificates/acme/acme-conversation.ts';
@@ -22,7 +23,7 @@ import { makePrivateKey } from '../../../src/gateway/certificates/issuing/certif
 import type { GatewayOptions } from '../../../src/gateway/context/gateway-options.ts';
 import { systemClock } from '../../../src/lib/time/clock.ts';
 import { freePorts } from '../../support/free-ports.ts';
-import { makeDataDir, startTestGateway, type TestGateway } from '../../support/gateway.ts';
+import { agentSession, makeDataDir, startTestGateway, type TestGateway } from '../../support/gateway.ts';
 import { GatewayClient } from '../../support/gateway-client.ts';
 import { NameServer } from '../../support/name-server.ts';
 import { NO_PEBBLE, Pebble } from '../../support/pebble.ts';
@@ -155,6 +156,24 @@ describe('a gateway with a strict ACME CA', { timeout: 120_000, ...unless(NO_PEB
     await expect
       .poll(async () => (await read(second.client, id)).provisioning_job?.msg, POLLING)
       .toBe('The certificate authority has no profile tiny. It has default, shortlived; change GATEWAY_ACME_PROFILE.');
+  });
+
+  it('certifies the address of a gateway without a domain, for browsers and at ports, and agents get the CA that they pin', async () => {
+    const ca = await pebble();
+    const httpsPorts = await freePorts(2);
+    const { gateway } = await start(ca, { ownNames: 'public' }, { domain: 'localhost', ip: '127.0.0.1', httpsPorts });
+    const root = await ca.root();
+    // Clients name no address in the handshake; agents name no protocol either.
+    const trusts = (port: number, trusted: string, ALPNProtocols: string[]) =>
+      new Promise<boolean>((resolve) => {
+        const socket = connect({ host: '127.0.0.1', port, ca: trusted, ALPNProtocols }, () => resolve(true));
+        socket.on('error', () => resolve(false)).once('secureConnect', () => socket.destroy());
+      });
+    await expect.poll(() => trusts(gateway.httpsPort, root, ['h2', 'http/1.1']), POLLING).toBe(true);
+    const session = await agentSession(gateway).connect();
+    const listener = await session.httpEndpoint().listen(false);
+    expect(await trusts(Number(new URL(String(listener.url())).port), root, [])).toBe(true);
+    expect(await trusts(gateway.httpsPort, gateway.sessionCa, [])).toBe(true);
   });
 
   it('replaces and revokes a certificate whose key has leaked, and changes the key of its account, on command', async () => {
