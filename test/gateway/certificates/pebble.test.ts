@@ -121,7 +121,7 @@ describe('a gateway with a strict ACME CA', { timeout: 120_000, ...unless(NO_PEB
 
   it('renews a certificate that the CA revokes early, before anything else says so', async () => {
     const ca = await pebble();
-    const { client } = await start(ca);
+    const { client } = await start(ca, { profile: 'default' }); // Without one, it chooses any.
     const id = await reserve(client, 'early.example.test');
     const { certificate, renews_at } = await issued(client, id);
     const first = await presented(client, 'early.example.test');
