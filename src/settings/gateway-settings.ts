@@ -1,6 +1,6 @@
 import { resolve } from 'node:path';
 import { type Cidr, canonicalIpv6, isUnspecified } from '../lib/network/ip-address.ts';
-import type { PortRange } from '../lib/network/port-range.ts';
+import { isWithin, type PortRange } from '../lib/network/port-range.ts';
 import type { AcmeSettings, ChallengeDnsSettings } from './certificate-settings.ts';
 import { type LogSettings, logSettings } from './common-settings.ts';
 import { type Assemble, parseSettings } from './parse-settings.ts';
@@ -193,6 +193,15 @@ function publicIp(values: Parsed, problems: string[]): string | null {
     );
   if (tcp && https && tcp.first <= https.last && https.first <= tcp.last)
     problems.push('GATEWAY_HTTPS_PORTS: overlaps with GATEWAY_TCP_PORTS; choose other ports');
+  // There, a public CA would give the agent of an endpoint a certificate for the address.
+  const validated = [80, 443].find((port) =>
+    isWithin(
+      port,
+      [tcp, https].flatMap((range) => range ?? []),
+    ),
+  );
+  if (validated !== undefined)
+    problems.push(`GATEWAY_TCP_PORTS, GATEWAY_HTTPS_PORTS: must not include ${validated} with GATEWAY_IP`);
   return ip.includes(':') && !ip.includes('%') ? canonicalIpv6(ip) : ip;
 }
 

@@ -235,10 +235,12 @@ function primaryProblem({ hasNoPrimary, databaseAway }: ConditionSources): Detec
   };
 }
 
-/** Devices that have joined, were online, and are not. */
+const onlineCredentials = (live: ConditionSources['live']): string[] =>
+  live.sessions().flatMap(({ credentialId }) => credentialId ?? []);
+
+/** Devices that have joined, were online, and are not, though they have not said that they would be away. */
 function deviceProblem({ store: { devices }, live }: ConditionSources): Detected | null {
-  const online = live.sessions().flatMap(({ credentialId }) => credentialId ?? []);
-  const offline = devices.offline(online);
+  const offline = devices.offline(onlineCredentials(live));
   if (offline.length === 0) return null;
   return {
     message: `devices are offline: ${listed(offline.map(({ name, site }) => `${name} at ${site}`))}`,
@@ -248,16 +250,20 @@ function deviceProblem({ store: { devices }, live }: ConditionSources): Detected
   };
 }
 
-/** Devices that are online and have used four fifths of their data budget. */
+/** Devices that have used four fifths of their data budget, online or away for it. */
 function budgetProblem({ store: { devices }, live }: ConditionSources): Detected | null {
   const near = live.sessions().filter(({ budgetPercent = 0 }) => budgetPercent >= WARNED_PERCENT);
-  if (near.length === 0) return null;
-  const subjects = near.map(({ id, credentialId, budgetPercent = 0, ip }) => {
+  const away = devices.away(onlineCredentials(live)).map(({ id: key, name, site, labels, data_budget }) => ({
+    ...{ key, name, site, labels, message: `its data budget is used up: it comes back at ${data_budget?.back_at}` },
+  }));
+  const online = near.map(({ id, credentialId, budgetPercent = 0, ip }) => {
     const device = credentialId === null ? null : devices.byCredential(credentialId);
     const message = `${budgetPercent} % of its data budget are used`;
     const known = device && { key: device.id, name: device.name, site: device.site, labels: device.labels };
     return { ...(known ?? { key: credentialId ?? id, name: credentialId ?? ip, site: null }), message };
   });
+  const subjects: ConditionSubject[] = [...online, ...away];
+  if (subjects.length === 0) return null;
   return {
     message: `devices have nearly used up their data budgets: ${listed(subjects.map(({ name }) => name))}`,
     subjects,
