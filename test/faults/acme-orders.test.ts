@@ -16,8 +16,8 @@ import { seeded } from '../support/seeded.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 import { rounds } from './rounds.ts';
 
-const ROUNDS = rounds({ short: 3, full: Number(process.env.ACME_ROUNDS ?? 250) });
-const NAMES_A_ROUND = 4;
+const ROUNDS = rounds({ short: 2, full: Number(process.env.ACME_ROUNDS ?? 125) });
+const NAMES_A_ROUND = 8;
 const SEED = Number(process.env.ACME_SEED ?? Math.floor(Math.random() * 1_000_000));
 /** An order takes about two seconds, most of them between polls; it is killed at any moment of that. */
 const KILLED_WITHIN_MS = 2_500;
@@ -77,16 +77,18 @@ it(`${ROUNDS * NAMES_A_ROUND} names get certificates with one account and hardly
   let kills = 0;
   for (let round = 0; round < ROUNDS; round += 1) {
     const wanted = Array.from({ length: NAMES_A_ROUND }, (_, at) => `${at === 0 ? '*.' : ''}n${at}-${round}.kill.test`);
-    for (const domain of wanted) {
-      const { body, status } = await client.call('POST', '/reserved_domains', { domain });
-      expect(status).toBe(201);
-      resolver.cname(domain, String(body.cname_target));
-      resolver.add({ type: 'A', name: String(body.cname_target), data: '127.0.0.1' });
-      if (domain.startsWith('*.'))
-        resolver.cname(`_acme-challenge.${domain.slice(2)}`, String(body.acme_challenge_cname_target));
-      await client.call('PATCH', `/reserved_domains/${body.id}`, POLICY);
-      names.push(domain);
-    }
+    await Promise.all(
+      wanted.map(async (domain) => {
+        const { body, status } = await client.call('POST', '/reserved_domains', { domain });
+        expect(status).toBe(201);
+        resolver.cname(domain, String(body.cname_target));
+        resolver.add({ type: 'A', name: String(body.cname_target), data: '127.0.0.1' });
+        if (domain.startsWith('*.'))
+          resolver.cname(`_acme-challenge.${domain.slice(2)}`, String(body.acme_challenge_cname_target));
+        await client.call('PATCH', `/reserved_domains/${body.id}`, POLICY);
+        names.push(domain);
+      }),
+    );
     await delay(random() * KILLED_WITHIN_MS);
     await gateway.restart();
     kills += 1;

@@ -44,16 +44,16 @@ export function chooseIssuer(context: IssuerContext, ca: LocalCa, challenges: Ch
       if (revocations.length === 0 && nextAccountKey(context.store) === null) return;
       issuer ??= acmeIssuer(acme, context, challenges);
       const ca = await issuer;
-      if (nextAccountKey(context.store) !== null) {
-        await ca.changeAccountKey(signal);
-        context.log.info({ ca: acme.directoryUrl }, 'key of the ACME account changed');
-      }
       for (const { certificate, reason } of revocations) {
-        await ca.revoke(certificate, REVOCATION_REASONS[reason as RevocationReason] ?? 0, signal);
+        const refusal = await ca.revoke(certificate, REVOCATION_REASONS[reason as RevocationReason] ?? 0, signal);
         await database.write(() => forgetRevocation(database, certificate));
         const { serialNumber: serial } = new X509Certificate(certificate);
-        context.log.info({ serial, reason }, 'certificate revoked');
+        if (refusal === null) context.log.info({ serial }, 'certificate revoked');
+        else context.log.warn({ serial, reason: refusal }, 'certificate not revoked: its CA refuses');
       }
+      if (nextAccountKey(context.store) === null) return;
+      await ca.changeAccountKey(signal);
+      context.log.info({ ca: acme.directoryUrl }, 'key of the ACME account changed');
     },
   };
 }

@@ -27,6 +27,7 @@ import { agentSession, makeDataDir, startTestGateway, type TestGateway } from '.
 import { GatewayClient } from '../../support/gateway-client.ts';
 import { NameServer } from '../../support/name-server.ts';
 import { NO_PEBBLE, Pebble } from '../../support/pebble.ts';
+import { NO_POSTGRES, PostgresServer } from '../../support/postgres-server.ts';
 import { unless } from '../../support/requirements.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
 
@@ -120,9 +121,36 @@ describe('a gateway with a strict ACME CA', { timeout: 120_000, ...unless(NO_PEB
     expect(ca.count('There are now 2 accounts in memory')).toBe(0);
   });
 
+  it(
+    'has one account for all gateways of a database, also after the one that orders is gone',
+    unless(NO_POSTGRES),
+    async () => {
+      const bindings = { 'kid-1': Buffer.alloc(32, 5).toString('base64url') };
+      const ca = await pebble({ bindings });
+      const database = await PostgresServer.start();
+      onTestFinished(() => database.end());
+      const node = (hmacKey: string | undefined) => {
+        const shared = { databaseUrl: database.url(), nodeAddress: `127.0.0.1:${ports.httpsPort}` };
+        const encryptionKey = Buffer.alloc(32, 7).toString('base64');
+        return start(
+          ca,
+          { externalAccountBinding: { kid: 'kid-1', hmacKey: String(hmacKey) } },
+          { ...shared, encryptionKey },
+        );
+      };
+      const first = await node(bindings['kid-1']);
+      await issued(first.client, await reserve(first.client, 'first.example.test'));
+      await first.gateway.close();
+      // On another machine, without a file of the first one's.
+      const second = await node('d3Jvbmc');
+      await issued(second.client, await reserve(second.client, 'second.example.test'));
+      expect(ca.count('There are now 2 accounts in memory')).toBe(0);
+    },
+  );
+
   it('renews a certificate that the CA revokes early, before anything else says so', async () => {
     const ca = await pebble();
-    const { client } = await start(ca);
+    const { client } = await start(ca, { profile: 'default' }); // Without one, it chooses any.
     const id = await reserve(client, 'early.example.test');
     const { certificate, renews_at } = await issued(client, id);
     const first = await presented(client, 'early.example.test');
@@ -219,14 +247,16 @@ describe('a gateway with a strict ACME CA', { timeout: 120_000, ...unless(NO_PEB
     const file = join(temporaryFolder(), 'account');
     const next = await makePrivateKey('ecdsa');
     const start = () => new AcmeAccountKey(file, box);
-    const account = async (key: AcmeAccountKey, pem: string | null) => {
+    const account = async (key: AcmeAccountKey, pem: string | null, changes = false) => {
       const at = new AcmeCa(accountAt(ca), key, null, () => pem);
-      return (await at.account(at.requests(new Conversation(ca.serverCa, new AbortController().signal)))).url;
+      const requests = at.requests(new Conversation(ca.serverCa, new AbortController().signal));
+      if (changes) await at.changeKey(requests);
+      return (await at.account(requests)).url;
     };
     const url = await account(start(), null);
     const killed = start();
     killed.replace = () => Promise.reject(new Error('killed'));
-    await expect(account(killed, next)).rejects.toThrow('killed');
+    await expect(account(killed, next, true)).rejects.toThrow('killed');
     expect(await account(start(), next)).toBe(url);
     expect(await start().load()).toBe(next);
     expect(await account(start(), null)).toBe(url);

@@ -75,24 +75,38 @@ export class AcmeCa {
     return run;
   }
 
+  /** Has the account get the key that it is to have (RFC 8555, section 7.3.5). */
+  changeKey(requests: AcmeRequests): Promise<void> {
+    const run = this.#turn.then(() => this.#changeKey(requests));
+    this.#turn = run.catch(() => {});
+    return run;
+  }
+
+  async #changeKey(requests: AcmeRequests): Promise<void> {
+    const pem = this.next();
+    if (pem === null || (await this.#withNextKey(requests, pem)) !== null) return;
+    const { keyChange } = await requests.directory();
+    const account = await this.#withKey(requests);
+    if (keyChange === undefined) throw new AcmeProblem({ detail: 'it does not change keys of accounts' }, 200, null);
+    const next = readPrivateKey(pem);
+    const change = { account: account.url, oldKey: publicJwk(account.key) };
+    await account.post(keyChange, signedWith(next, { jwk: publicJwk(next), url: keyChange }, change));
+    await this.#withNextKey(requests, pem);
+  }
+
   async #account(requests: AcmeRequests): Promise<AcmeAccount> {
     const next = this.next();
+    // The CA may have it already: the process that had it changed ended before it could write that.
     const account = next === null ? null : await this.#withNextKey(requests, next);
     return account ?? this.#withKey(requests);
   }
 
-  /** Changes the account's key (RFC 8555, section 7.3.5), unless a process that ended meanwhile has done it at the CA. */
+  /** The account with the key that it is to have, which is kept from now on; null: it has not got it yet. */
   async #withNextKey(requests: AcmeRequests, pem: string): Promise<AcmeAccount | null> {
-    const { newAccount, keyChange } = await requests.directory();
+    const { newAccount } = await requests.directory();
     const next = readPrivateKey(pem);
-    let url = await existingAccount(requests, newAccount, next);
-    if (url === null) {
-      const account = await this.#withKey(requests);
-      if (keyChange === undefined) throw new AcmeProblem({ detail: 'it does not change keys of accounts' }, 200, null);
-      const change = { account: account.url, oldKey: publicJwk(account.key) };
-      await account.post(keyChange, signedWith(next, { jwk: publicJwk(next), url: keyChange }, change));
-      url = account.url;
-    }
+    const url = await existingAccount(requests, newAccount, next);
+    if (url === null) return null;
     await this.key.replace(pem);
     await this.#remember({
       url,
