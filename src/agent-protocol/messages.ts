@@ -33,6 +33,8 @@ export const StreamType = {
   pace: 0xfffffff7,
   /** Of this project only, to gateways that announce it: how the device's data budget stands. */
   dataBudget: 0xfffffff6,
+  /** Of this project only, to its native connector: whether the device's link is metered, as an operator says. */
+  linkKind: 0xfffffff3,
   /** Of this project only: the other gateways of a cluster, where an agent may have a second session. */
   otherNodes: 0xfffffffb,
   heartbeat: 0xffffffff,
@@ -123,6 +125,7 @@ const AuthExtra = z.preprocess(
     heartbeatpace: announced,
     shortanswers: announced,
     databudgets: announced,
+    metered: announced,
   }),
 );
 
@@ -258,16 +261,28 @@ export const PaceAnswer = z.object({ Error: text, IntervalMs: z.number().positiv
 
 const MAX_EXEMPT = 8;
 
-/** `RetryAfterS` above 0: the gateway opens streams only to the exempt endpoints, named by the ids of their answers. */
+/** Of a period that a budget is for. */
+const secondsLeft = z
+  .number()
+  .min(0)
+  .max(32 * 86_400);
+
+/**
+ * `RetryAfterS` above 0: the gateway opens streams only to the exempt endpoints, named by the ids of their answers. `BackInS`
+ * above 0: the agent leaves, and comes back then. The rest is for people; agents of earlier versions do not say it.
+ */
 export const BudgetReport = z.object({
   UsedPercent: z.number().min(0).max(1000),
-  RetryAfterS: z
-    .number()
-    .min(0)
-    .max(32 * 86_400),
+  RetryAfterS: secondsLeft,
   Exempt: texts(MAX_EXEMPT),
+  LimitBytes: z.number().min(0).max(1e18).default(0),
+  PeriodS: secondsLeft.default(0),
+  BackInS: secondsLeft.default(0),
 });
 export type BudgetReport = z.output<typeof BudgetReport>;
+
+/** `Metered` null: as the device says itself. */
+export const LinkKindCommand = z.object({ Metered: z.boolean().nullable() });
 
 export const CommandAnswer = z.object({ Error: text });
 
@@ -284,11 +299,12 @@ export const AuthAnswer = z.object({
       TimesAway: announced,
       HeartbeatPace: announced,
       DataBudgets: announced,
+      Metered: z.boolean().nullable().catch(null),
       Node: announcedText,
     })
     .catch({
       ...{ StreamWindow: 0, SecondLink: false, RequestFeed: false, UpstreamStates: false, TimesAway: false },
-      ...{ HeartbeatPace: false, DataBudgets: false, Node: '' },
+      ...{ HeartbeatPace: false, DataBudgets: false, Metered: null, Node: '' },
     }),
 });
 

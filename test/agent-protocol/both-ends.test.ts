@@ -358,6 +358,7 @@ describe('peers that support larger windows', () => {
         TimesAway: false,
         HeartbeatPace: false,
         DataBudgets: false,
+        Metered: null,
         Node: '',
       });
     }

@@ -47,7 +47,9 @@ export interface GatewayLink extends GatewayRoute {
   connectTo?(node: GatewayNode, signal: AbortSignal): Promise<GatewaySession>;
   readonly progress: ProgressMonitor;
   /** Data is expensive: a second session is only started when the first is lost. */
-  readonly isMetered?: boolean;
+  readonly isMetered?: () => boolean;
+  /** Calls the listener when that changes; omitted: it does not. */
+  onLinkChanged?(listener: () => void): void;
   /** Call this when no session is left. */
   close(): void;
 }

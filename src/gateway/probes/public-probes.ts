@@ -23,7 +23,7 @@ const SOONEST_MS = 8_000;
 /** Between looks at name and certificate, and for each of many endpoints: a handshake takes a millisecond of a processor. */
 const HANDSHAKE_MS = 15_000;
 const HANDSHAKE_EACH_MS = 50;
-/** Of devices with this label, which pay for what they send. */
+/** Devices that pay for what they send: an operator says so, or their agent does, or this label. */
 const METERED = { label: 'link', value: 'metered' } as const;
 const METERED_MS = 86_400_000;
 const METERED_BROKEN_MS = 3_600_000;
@@ -177,7 +177,9 @@ export class PublicProbes {
 
   #isMetered(credentialId: string | null): boolean {
     if (credentialId === null) return false;
-    return this.context.store.devices.byCredential(credentialId)?.labels[METERED.label] === METERED.value;
+    const device = this.context.store.devices.byCredential(credentialId);
+    if (device === null) return false;
+    return device.metered ?? (device.link === 'metered' || device.labels[METERED.label] === METERED.value);
   }
 
   /** Errors and refusals of clients. */

@@ -4,6 +4,7 @@ import { Connection, type ConnectionUser } from '../../agent-protocol/connection
 import { HeartbeatEcho, HeartbeatProbe } from '../../agent-protocol/heartbeat.ts';
 import {
   AuthRequest,
+  type BudgetReport,
   LinkRequest,
   parseMessage,
   StreamType,
@@ -43,6 +44,8 @@ export interface SessionDirectory {
   refused(error: RpcError): void;
   /** Its agent says what it has counted while it had no session. */
   wasAway(session: AgentSession, times: TimesAway): void;
+  /** Its agent says how its data budget is. */
+  saidBudget(session: AgentSession, budget: BudgetReport): void;
 }
 
 export interface LinkOptions extends SessionOptions {

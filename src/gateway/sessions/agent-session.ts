@@ -17,11 +17,12 @@ import {
   UpstreamState,
 } from '../../agent-protocol/messages.ts';
 import { type RpcAnswer, RpcError, type RpcFeed, type RpcRequest, RpcResponder } from '../../agent-protocol/rpc.ts';
-import { ApiError } from '../../lib/errors.ts';
+import { ApiError, messageOf } from '../../lib/errors.ts';
 import type { MemoryBudget } from '../../lib/memory-budget.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
 import type { OwnerCredential } from '../endpoints/endpoint-owner.ts';
 import { EndOfSession, type SessionEnd, sessionEndOf } from '../endpoints/session-end.ts';
+import type { DeviceRow } from '../store/devices.ts';
 import { AgentCommands } from './agent-commands.ts';
 import type { AgentInfo } from './agent-info.ts';
 import type { AgentMemory, GlitchLimits, LoggedSessions, OptionBytes, RequestTurns } from './agent-limits.ts';
@@ -58,7 +59,9 @@ export interface SessionOptions {
   optionBytes: OptionBytes;
   /** Connections to its upstreams at a time. */
   maxStreams: number;
-  directory: { remove(session: AgentSession): void; wasAway(session: AgentSession, times: TimesAway): void };
+  directory: { remove(session: AgentSession): void; wasAway(session: AgentSession, times: TimesAway): void } & {
+    saidBudget(session: AgentSession, budget: BudgetReport): void;
+  };
   refusals: RefusalLog;
   turns: RequestTurns;
   /** Of agents that have not authenticated. */
@@ -135,6 +138,8 @@ export class AgentSession implements ListenerOwner {
   /** Proves that a further link comes from the agent of this session, once. */
   #ticket: string | null = null;
   #budget: (BudgetReport & { at: number }) | null = null;
+  /** What the agent was told of its link. */
+  #metered: boolean | null = null;
   #ended = false;
   /** Whether its agent has said that it leaves. */
   #isLeaving = false;
@@ -190,7 +195,9 @@ export class AgentSession implements ListenerOwner {
   /** Starts serving on the link that it has authenticated on; returns what the agent is told. */
   start(): object {
     this.#adopt(this.#first);
+    this.#metered = this.context.store.devices.byCredential(this.credential.id)?.metered ?? null;
     return {
+      ...(this.keepsAnswers && this.#metered !== null && { Metered: this.#metered }),
       ...(!this.#announced.shortanswers && { ...GATEWAY, AgentSessionID: this.id }),
       ...(this.#largestWindow > 0 && { StreamWindow: this.#largestWindow }),
       ...(this.#mayHaveTwoLinks && { SecondLink: true }),
@@ -398,6 +405,7 @@ export class AgentSession implements ListenerOwner {
 
   #noteBudget(budget: BudgetReport): RpcAnswer {
     this.#budget = { ...budget, at: performance.now() };
+    this.own.directory.saidBudget(this, budget);
     if (budget.RetryAfterS === 0) return { body: {} };
     // Connections to upstreams wait for the next request, and would serve it.
     for (const { id, lane } of this.#listeners.values()) {
@@ -410,6 +418,24 @@ export class AgentSession implements ListenerOwner {
   /** How much of its data budget the device has used, in percent; null: it has said nothing of one. */
   get budgetPercent(): number | null {
     return this.#budget?.UsedPercent ?? null;
+  }
+
+  /** An operator says whether the link is metered; null: the device does. Only this project's native connector follows. */
+  deviceChanged({ metered }: Pick<DeviceRow, 'metered'>): void {
+    if (metered === this.#metered || !this.keepsAnswers || this.#ended) return;
+    this.#metered = metered;
+    this.commands.setLink(metered).catch((error: unknown) => {
+      this.context.log.debug({ session: this.id, reason: messageOf(error) }, 'link not changed');
+    });
+  }
+
+  get link(): 'default' | 'metered' | null {
+    if (!this.keepsAnswers) return null;
+    return ((this.hasBudget ? null : this.#metered) ?? this.#announced.metered) ? 'metered' : 'default';
+  }
+
+  get hasBudget(): boolean {
+    return this.#announced.databudgets;
   }
 
   hasDataFor(id: string): boolean {

@@ -1,5 +1,6 @@
 import type { PortRange } from '../../lib/network/port-range.ts';
-import { Device, type DeviceFilters } from '../../management/resources/device.ts';
+import { OVERDUE_MS } from '../../management/device-presence.ts';
+import { Device, type DeviceFilters, type ReportedBudget } from '../../management/resources/device.ts';
 import { EnrolmentKey, type EnrolmentKeyFilters } from '../../management/resources/enrolment.ts';
 import type { Database } from './sql/database.ts';
 import {
@@ -50,6 +51,7 @@ const COMPUTED = {
   credential: true,
   rotation_pending: true,
   online_since: true,
+  link_setting: true,
   ip: true,
   tunnels: true,
 } as const;
@@ -57,6 +59,8 @@ const COMPUTED = {
 const deviceColumns = {
   ...columnsOf(Device.omit(COMPUTED)),
   old_name: nullable(text),
+  /** Whether its link is, as an operator says; null: the device does. */
+  metered: nullable(flag),
   enrolment_key_id: nullable(text),
   install_hash: blob,
   credential_id: nullable(text),
@@ -97,6 +101,8 @@ const SEEN_UNTIL = 'devices_seen_until';
 
 /** Whether its authtoken is among those of a JSON array. */
 const IS_ONLINE = "coalesce(credential_id, '') IN (SELECT value FROM json_each(?))";
+/** Whether it is offline by plan; the parameter is {@link Devices.late}. */
+export const IS_AWAY = "coalesce(data_budget ->> 'back_at', '') > ?";
 const STATE = `CASE WHEN ${IS_ONLINE} THEN 1 WHEN last_seen_at IS NOT NULL THEN 2 ELSE 3 END`;
 
 /** Of a version, which agents may make as long as they like; the place of a page has it. */
@@ -111,6 +117,18 @@ export function versionOrder(version: string): string {
 }
 
 export class Devices extends tableOf('devices', deviceColumns) {
+  constructor(
+    database: Database,
+    private readonly now: () => string,
+  ) {
+    super(database);
+  }
+
+  /** Devices that have said that they come back by then are late. */
+  get late(): string {
+    return new Date(Date.parse(this.now()) - OVERDUE_MS).toISOString();
+  }
+
   byInstallation(hash: Buffer): DeviceRow | null {
     return this.where('install_hash = ?', [hash])[0] ?? null;
   }
@@ -159,12 +177,14 @@ export class Devices extends tableOf('devices', deviceColumns) {
       label: labelCondition,
       state: (state) => {
         if (state === 'pending' || state === 'revoked') return ['status = ?', state];
-        const wanted = {
-          online: IS_ONLINE,
-          offline: `NOT ${IS_ONLINE} AND last_seen_at IS NOT NULL`,
-          never: `NOT ${IS_ONLINE} AND last_seen_at IS NULL`,
+        const wanted: Record<typeof state, SqlPart> = {
+          online: [IS_ONLINE, online],
+          offline: [`NOT ${IS_ONLINE} AND last_seen_at IS NOT NULL AND NOT ${IS_AWAY}`, online, this.late],
+          away: [`NOT ${IS_ONLINE} AND ${IS_AWAY}`, online, this.late],
+          never: [`NOT ${IS_ONLINE} AND last_seen_at IS NULL`, online],
         };
-        return [`status = 'enrolled' AND ${wanted[state]}`, online];
+        const [sql, ...values] = wanted[state];
+        return [`status = 'enrolled' AND ${sql}`, ...values];
       },
     });
   }
@@ -211,15 +231,30 @@ export class Devices extends tableOf('devices', deviceColumns) {
   }
 
   /**
-   * Devices that have joined and were online, without those that are online now; the longest ago first.
+   * Devices that have joined and were online, without those that are online now or away by plan; the longest ago first.
    * @param online the authtokens of those that are
    */
   offline(online: readonly string[]): OfflineDevice[] {
     const sql = `SELECT id, name, site, labels, last_seen_at AS since, last_ip AS ip FROM devices
-      WHERE status = 'enrolled' AND last_seen_at IS NOT NULL
+      WHERE status = 'enrolled' AND last_seen_at IS NOT NULL AND NOT ${IS_AWAY}
         AND COALESCE(credential_id, '') NOT IN (SELECT value FROM json_each(?)) ORDER BY last_seen_at, id`;
-    const rows = this.database.all<Omit<OfflineDevice, 'labels'> & { labels: string }>(sql, [JSON.stringify(online)]);
+    const parameters = [this.late, JSON.stringify(online)];
+    const rows = this.database.all<Omit<OfflineDevice, 'labels'> & { labels: string }>(sql, parameters);
     return rows.map((row) => ({ ...row, labels: JSON.parse(row.labels) }));
+  }
+
+  /** Those that are offline by plan, without those that are back earlier. @param online as for {@link offline} */
+  away(online: readonly string[]): DeviceRow[] {
+    const sql = `status = 'enrolled' AND ${IS_AWAY}
+      AND COALESCE(credential_id, '') NOT IN (SELECT value FROM json_each(?)) ORDER BY id`;
+    return this.where(sql, [this.late, JSON.stringify(online)]);
+  }
+
+  /** How many have a data budget, by what they have used of it. */
+  budgetStates(): { state: ReportedBudget['state']; devices: number }[] {
+    const sql = `SELECT data_budget ->> 'state' AS state, COUNT(*) AS devices FROM devices
+      WHERE status = 'enrolled' AND data_budget IS NOT NULL GROUP BY 1`;
+    return this.database.all(sql, []);
   }
 
   /** How many devices have joined and were online, by site and by the address that they came from last. */

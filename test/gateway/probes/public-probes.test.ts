@@ -16,6 +16,13 @@ const view = (host: string, credentialId = 'cr_1'): LiveEndpoint =>
   }) as unknown as LiveEndpoint;
 
 /** What asks, as one of several gateways. @param self undefined: it is the only one */
+/** Devices that pay for data, by who says so. */
+const METERED: Readonly<Record<string, object>> = {
+  label: { labels: { link: 'metered' }, metered: null, link: 'default' },
+  operator: { labels: {}, metered: true, link: null },
+  agent: { labels: {}, metered: null, link: 'metered' },
+};
+
 function probes(chosen: readonly string[], endpoints: readonly LiveEndpoint[], self?: string) {
   const clock = new SteeredClock();
   const asked: string[] = [];
@@ -32,7 +39,7 @@ function probes(chosen: readonly string[], endpoints: readonly LiveEndpoint[], s
       return state.troubles;
     },
   };
-  const devices = { byCredential: (id: string) => ({ labels: id === 'cr_sim' ? { link: 'metered' } : {} }) };
+  const devices = { byCredential: (id: string) => METERED[id] ?? { labels: {}, metered: null, link: null } };
   const gateways = () =>
     NODES.map((id): LiveGateway => ({ id, isThis: id === self, state: 'serving' }) as unknown as LiveGateway);
   const all = new PublicProbes(
@@ -110,8 +117,8 @@ it('asks what was chosen once a minute, what is broken more often, and at once w
   expect(asked.length).toBe(before);
 });
 
-it('asks endpoints of devices that pay for data once a day', async () => {
-  const { all, clock, asked, state } = probes(['*'], [view('sim.example.com', 'cr_sim')]);
+it.each(Object.keys(METERED))('asks endpoints of devices that pay for data once a day: %s', async (device) => {
+  const { all, clock, asked, state } = probes(['*'], [view('sim.example.com', device)]);
   for (let hour = 0; hour < 23; hour++) {
     state.troubles += 1;
     await clock.advance(3_600_000);

@@ -13,7 +13,7 @@ import type { LinkKind } from '../link-pace.ts';
 // Both requests are what `@ngrok/ngrok` 1.7.0 sends for the same settings, without members that say nothing, which gateways of
 // every version take for left out, and with what it does not know: `StreamWindow`,
 // `SecondLink`, `RequestFeed`, `Nodes`, `RefusedAnswers`, `PolicyWarnings`, `UpstreamStates`, `TimesAway`,
-// `HeartbeatPace`, `ShortAnswers` and `LegNumber`. A test compares them.
+// `HeartbeatPace`, `ShortAnswers`, `DataBudgets`, `Metered` and `LegNumber`. A test compares them.
 
 const NANOSECONDS_PER_S = 1e9;
 const NO_HANDLER = 'the agent has not defined a callback for this operation';
@@ -42,6 +42,7 @@ export function authRequest(options: {
   heartbeatIntervalS: number;
   heartbeatToleranceS: number;
   hasBudget: boolean;
+  isMetered: boolean;
   /** Above 0 for a session beside the first one. */
   number: number;
 }): object {
@@ -78,6 +79,7 @@ export function authRequest(options: {
       HeartbeatPace: true,
       ShortAnswers: true,
       DataBudgets: options.hasBudget,
+      Metered: options.isMetered,
       LegNumber: options.number,
     }),
   };
@@ -148,7 +150,11 @@ const REACH_MS = { default: 1_000, metered: 30_000 };
 export function reportReach(
   upstream: EndpointUpstream,
   send: (isDown: boolean) => Promise<unknown>,
-  { clock, signal, kind = 'default' }: { clock: Clock; signal: AbortSignal; kind?: LinkKind },
+  {
+    clock,
+    signal,
+    pace = { kind: 'default' },
+  }: { clock: Clock; signal: AbortSignal; pace?: { readonly kind: LinkKind } },
 ): (() => void) | undefined {
   let isDown = false;
   let reported = false;
@@ -161,7 +167,7 @@ export function reportReach(
         const sent = isDown;
         await send(sent);
         reported = sent;
-        await clock.sleep(REACH_MS[kind], signal);
+        await clock.sleep(REACH_MS[pace.kind], signal);
       }
     } finally {
       isReporting = false;

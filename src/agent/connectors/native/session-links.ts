@@ -28,6 +28,8 @@ export interface Resumption {
   /** The gateway's id for this agent; it hands over the endpoints of earlier sessions with the same one. */
   clientId: string;
   tlsSession: Buffer | null;
+  /** What the gateway was told last of the data budget. */
+  budget: string;
 }
 
 export interface SessionLinkOptions

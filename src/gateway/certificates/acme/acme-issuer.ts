@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { createHash, X509Certificate } from 'node:crypto';
 import type { CaaRecord } from 'node:dns';
 import { isIP } from 'node:net';
 import { messageOf } from '../../../lib/errors.ts';
@@ -89,6 +89,30 @@ export class AcmeIssuer implements CertificateIssuer {
     const { askRenewalAdvice } = await import('./renewal-advice.ts');
     const conversation = new Conversation(this.options.trust, signal);
     return askRenewalAdvice(this.options.ca.requests(conversation), certificatePem);
+  }
+
+  /** @throws {IssueError} for a known cause */
+  async revoke(certificatePem: string, reason: number, signal: AbortSignal): Promise<void> {
+    const { ca, trust } = this.options;
+    try {
+      const requests = ca.requests(new Conversation(trust, signal));
+      const { revokeCert } = await requests.directory();
+      if (revokeCert === undefined) throw new AcmeProblem({ detail: 'it revokes no certificates' }, 200, null);
+      const certificate = new X509Certificate(certificatePem).raw.toString('base64url');
+      await (await ca.account(requests)).post(revokeCert, { certificate, reason });
+    } catch (error) {
+      if (!(error instanceof AcmeProblem) || error.type !== 'alreadyRevoked') throw toIssueError(error);
+    }
+  }
+
+  /** Has the account get the key that it is to have. @throws {IssueError} for a known cause */
+  async changeAccountKey(signal: AbortSignal): Promise<void> {
+    const { ca, trust } = this.options;
+    try {
+      await ca.account(ca.requests(new Conversation(trust, signal)));
+    } catch (error) {
+      throw toIssueError(error);
+    }
   }
 
   async #issue(request: IssueRequest, signal: AbortSignal): Promise<IssuedCertificate> {

@@ -741,6 +741,15 @@ const MIGRATIONS: readonly string[] = [
     used_on TEXT NOT NULL
   ) STRICT, WITHOUT ROWID;
   `,
+  `
+  -- What the agent of a device has said last of its data budget, and when it comes back if it is away for that.
+  ALTER TABLE devices ADD COLUMN data_budget TEXT;
+  `,
+  `
+  -- Whether the link of a device is metered, as an operator says (null: nothing), and what it is for its agent.
+  ALTER TABLE devices ADD COLUMN metered INTEGER;
+  ALTER TABLE devices ADD COLUMN link TEXT;
+  `,
 ];
 
 /** Of a database that this program has written. */

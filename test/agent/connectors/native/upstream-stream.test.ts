@@ -36,6 +36,7 @@ function streamTo(connecting: Promise<Duplex>) {
     connecting: connecting as Promise<Socket>,
     isHttp: true,
     traffic: undefined,
+    onBytes: undefined,
     use: new LinkUse(),
     onClosed() {},
   });
