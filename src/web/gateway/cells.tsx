@@ -25,7 +25,7 @@ export function For({ moment }: { moment: string }): JSX.Element {
 const CLOCK = { weekday: 'short', day: 'numeric', month: 'short', hour: '2-digit', minute: '2-digit' } as const;
 
 /** When something ends, by the clock of who reads it; in UTC on hover. */
-export function Until({ moment }: { moment: string }): JSX.Element {
+export function SilencedUntil({ moment }: { moment: string }): JSX.Element {
   const date = new Date(moment);
   const left = date.getTime() - present.value;
   return (
