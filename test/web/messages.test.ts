@@ -96,6 +96,11 @@ describe('who is told of what', unless(NO_CHROMIUM), () => {
     await page.getByRole('radio', { name: '8 hours' }).click();
     await button(page, 'Silence').click();
     await page.locator('.facts').getByText('Silenced until').waitFor();
+    // By the clock of the browser, whose time zone the message has.
+    await page
+      .locator('.facts')
+      .getByText(/\d\d:\d\d (UTC|GMT[+\d:]*|[A-Z]{3,4}), in [78] h/)
+      .waitFor();
     await examine(page, 'condition');
     expect(conditionHistory.page(null, 1)).toMatchObject([
       { acknowledged_by: expect.any(String), silenced_until: expect.any(String) },

@@ -1,6 +1,7 @@
 import type { Request, Response, Router } from 'express';
 import { bodyParser } from '../../lib/http/api-middleware.ts';
 import { escapeHtml, htmlPage, NOTICE_POLICY, noticePage, PAGE_STYLE } from '../../lib/http/notice-page.ts';
+import { durationText } from '../../lib/terminal-text.ts';
 import { acknowledge, silence } from '../messages/condition-records.ts';
 import { MESSAGE_PATH, MessageLinks } from '../messages/message-links.ts';
 import { nameOf, titleOf } from '../messages/message-words.ts';
@@ -99,7 +100,10 @@ function pageOf(rows: readonly ConditionRow[], now: string): string {
   const states = [
     open.length === 0 ? 'All of it is over.' : null,
     isAcknowledged ? 'It is acknowledged: no reminders come until it is over.' : null,
-    isSilenced ? `It is silenced until ${until}: no messages about it come until then.` : null,
+    // The page has no script, so it does not know the reader's clock.
+    isSilenced
+      ? `It is silenced for another ${lengthUntil(until, now)}, until ${until}: no messages about it come.`
+      : null,
   ].filter((state) => state !== null);
   const form = (act: string, button: string, more = '') =>
     `<form method="post"><input type="hidden" name="act" value="${act}">${more}<button>${button}</button></form>`;
@@ -116,6 +120,8 @@ ${isSilenced ? form('resume', 'Send messages again') : form('silence', 'Silence'
     STYLE,
   );
 }
+
+const lengthUntil = (until: string, now: string) => durationText((Date.parse(until) - Date.parse(now)) / 1000);
 
 function itemText(row: ConditionRow): string {
   const { began_at, ended_at } = row;

@@ -81,11 +81,16 @@ function checkPem(
   if (cert !== null && key !== null && !areOnePair(cert, key)) {
     throw refusal('ERR_NGROK_2204', 'is not the key of server_certificate', 'config.server_private_key');
   }
+  let count = 0;
   for (const [at, { constant }] of authorities.entries()) {
     const field = `config.mutual_tls_certificate_authorities[${at}]`;
     if (constant === null) continue;
-    if (!constant.startsWith('ca_')) check(field, () => readCertificates(constant, MAX_AUTHORITIES));
-    else if (!ports.hasCertificateAuthority(constant)) {
+    if (!constant.startsWith('ca_')) {
+      check(field, () => {
+        count += readCertificates(constant, MAX_AUTHORITIES).length;
+        if (count > MAX_AUTHORITIES) throw new Error(`makes more than ${MAX_AUTHORITIES} certificates of all entries`);
+      });
+    } else if (!ports.hasCertificateAuthority(constant)) {
       throw refusal('ERR_NGROK_2204', `no certificate authority has the id ${constant}`, field);
     }
   }

@@ -1,7 +1,7 @@
 import type { ComponentChildren, JSX } from 'preact';
 import { UnicodeForm } from '../ui/address.tsx';
 import { CopyButton } from '../ui/button.tsx';
-import { span, spanSince } from '../ui/time-span.ts';
+import { present, span, spanSince } from '../ui/time-span.ts';
 import type { Fact } from './section.ts';
 
 /** How long ago a moment was; its date on hover. */
@@ -18,6 +18,20 @@ export function For({ moment }: { moment: string }): JSX.Element {
   return (
     <time datetime={moment} title={moment}>
       {spanSince(moment)}
+    </time>
+  );
+}
+
+const CLOCK = { weekday: 'short', day: 'numeric', month: 'short', hour: '2-digit', minute: '2-digit' } as const;
+
+/** When something ends, by the clock of who reads it; in UTC on hover. */
+export function SilencedUntil({ moment }: { moment: string }): JSX.Element {
+  const date = new Date(moment);
+  const left = date.getTime() - present.value;
+  return (
+    <time datetime={moment} title={moment}>
+      {date.toLocaleString('en-GB', { ...CLOCK, timeZoneName: 'short' })}
+      {left > 0 && `, in ${span(left)}`}
     </time>
   );
 }

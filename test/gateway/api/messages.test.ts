@@ -136,7 +136,9 @@ it('a link in a message leads to a page that asks first, and changes nothing whe
     silenced_until: '2026-11-30T11:12:00Z',
     silenced_by: 'link',
   });
-  expect((await page(path)).text).toMatch(/silenced until[\s\S]*Send messages again/);
+  expect((await page(path)).text).toMatch(
+    /silenced for another 8 h, until 2026-11-30T11:12:00Z[\s\S]*Send messages again/,
+  );
   await page(path, { act: 'resume' }, own);
   expect((await shown(id)).silenced_until).toBeNull();
 });

@@ -177,5 +177,12 @@ describe('terminate-tls', () => {
       place: place('mutual_tls_certificate_authorities[1]'),
       message: expect.stringContaining('certificate 2 has an RSA key with 16384 bits'),
     });
+    // All are compared with a client's certificate.
+    const many = Array(26).fill(certificatePem).join('\n');
+    expect(problemOf({ mutual_tls_certificate_authorities: [many] })).toBe(undefined);
+    expect(problemOf({ mutual_tls_certificate_authorities: [many, many] })).toMatchObject({
+      place: place('mutual_tls_certificate_authorities[1]'),
+      message: 'makes more than 50 certificates of all entries',
+    });
   });
 });

@@ -7,7 +7,12 @@ import { askedCas } from '../../../lib/network/pinned-chain.ts';
 import { performHandshake } from '../../../lib/network/server-handshake.ts';
 import type { SessionTickets } from '../../../lib/network/session-tickets.ts';
 import { TLS_SERVER_OPTIONS } from '../../../lib/network/tls-options.ts';
-import { MAX_AUTHORITIES, readCertificates, readKeyPair } from '../../../lib/network/usual-keys.ts';
+import {
+  MAX_AUTHORITIES,
+  readCertificates,
+  readKeyPair,
+  requireSoundSignatures,
+} from '../../../lib/network/usual-keys.ts';
 import type { TlsTermination } from '../../../traffic-policy/policy-subjects.ts';
 import type { CertifiedKey } from '../../certificates/local-ca/certificate-files.ts';
 import { EDGE_TERMINATION } from '../../endpoints/online-endpoint.ts';
@@ -182,6 +187,10 @@ export class TlsContexts {
 function createContext(pair: CertifiedKey, demands: HandshakeDemands, tickets: SessionTickets | null): SecureContext {
   const { minVersion, maxVersion, clientAuthorities } = demands;
   const { cert, key } = pair.isOwn ? pair : readKeyPair(pair.cert, pair.key);
+  // One that a policy takes from a secret was not known before.
+  if (pair.cert === demands.certificate) requireSoundSignatures(pair.cert);
+  const ca = clientAuthorities.flatMap(authoritiesIn);
+  if (ca.length > MAX_AUTHORITIES) throw new Error(`there are more than ${MAX_AUTHORITIES} client CAs`);
   return createSecureContext({
     cert,
     key,
@@ -191,7 +200,7 @@ function createContext(pair: CertifiedKey, demands: HandshakeDemands, tickets: S
     maxVersion: VERSIONS[maxVersion],
     ...(minVersion < '1.2' && { ciphers: OLD_CIPHERS }),
     // OpenSSL resumes sessions of clients with a certificate only when the sessions have an ID context.
-    ...(clientAuthorities.length > 0 && { ca: clientAuthorities.flatMap(authoritiesIn), sessionIdContext: 'clients' }),
+    ...(clientAuthorities.length > 0 && { ca, sessionIdContext: 'clients' }),
   });
 }
 

@@ -4,7 +4,7 @@ import type { MessageRule } from '../../../management/resources/message-rule.ts'
 import { Badge } from '../../ui/notice.tsx';
 import { span } from '../../ui/time-span.ts';
 import { confirmed, edited } from '../action-dialogs.tsx';
-import { Ago, linesOfPairs, Named, optional, Pairs } from '../cells.tsx';
+import { Ago, linesOfPairs, Named, optional, Pairs, SilencedUntil } from '../cells.tsx';
 import { type FormField, type FormValues, pairsOf, textLines } from '../form.tsx';
 import { ItemLink } from '../item-link.tsx';
 import { ANNOTATIONS, listOf, resource } from '../resource-section.tsx';
@@ -266,7 +266,7 @@ export const conditionHistorySection: Section<ConditionRecord> = {
     ...(each.comes_and_goes ? [{ label: 'Comes and goes', value: 'It began several times within an hour.' }] : []),
     ...optional('Acknowledged', each.acknowledged_at && <Ago moment={each.acknowledged_at} />),
     ...optional('Acknowledged by', each.acknowledged_by),
-    ...optional('Silenced until', each.silenced_until),
+    ...optional('Silenced until', each.silenced_until && <SilencedUntil moment={each.silenced_until} />),
     ...optional('Silenced by', each.silenced_by),
     { label: 'Who was told, and why not', value: each.reasons.map((reason) => <div key={reason}>{reason}</div>) },
   ],

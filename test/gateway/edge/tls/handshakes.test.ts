@@ -39,3 +39,17 @@ it('no context is created with a costly key, whoever has stored or computed it',
     'client CA 2 has an RSA key with 16384 bits',
   );
 });
+
+it('a policy gets no context with a certificate that clients refuse, nor with more than 50 client CAs', async () => {
+  const contexts = new TlsContexts();
+  const issuer = await issueCertificate({ subject: 'CN=CA', ca: true });
+  const old = await issueCertificate({ subject: 'CN=a', names: ['a.test'], issuer, hash: 'SHA-1' });
+  const pair = { cert: old.certificatePem, key: old.privateKeyPem };
+  const demands = { ...EDGE_TERMINATION, certificate: pair.cert, privateKey: pair.key };
+  expect(() => contexts.contextFor(pair, demands)).toThrow('the certificate is signed with an algorithm');
+  const usual = await selfSigned();
+  const clientAuthorities = Array(3).fill(`${issuer.certificatePem}\n`.repeat(17));
+  expect(() => contexts.contextFor(usual, { ...EDGE_TERMINATION, clientAuthorities })).toThrow(
+    'more than 50 client CAs',
+  );
+});
