@@ -1,9 +1,9 @@
 import { Resolver } from 'node:dns/promises';
 import { type RequestOptions, request as requestHttp } from 'node:http';
 import { request as requestHttps } from 'node:https';
-import { rootCertificates, type TLSSocket } from 'node:tls';
+import { checkServerIdentity, type PeerCertificate, rootCertificates, type TLSSocket } from 'node:tls';
 import { hasErrno, messageOf } from '../../lib/errors.ts';
-import { hostPort, isUnspecified } from '../../lib/network/ip-address.ts';
+import { hostPort, isAddressOfUrl, isUnspecified } from '../../lib/network/ip-address.ts';
 import { VERSION } from '../../packaged.ts';
 import type { AccessWay } from '../../traffic-policy/access.ts';
 import {
@@ -88,6 +88,7 @@ export class PublicProbe {
       address: isUnspecified(here.host) ? '127.0.0.1' : here.host,
       port: here.ports[isTls ? 'https' : 'http'],
     };
+    if (isAddressOfUrl(hostname)) return ask({ host, name: new URL(url).host, isTls }, { ...local, port });
     const found = await this.#addressOf(host);
     if (found === null || 'stage' in found) return found;
     const asked = { host, name: port === usual ? host : hostPort(host, port), isTls };
@@ -138,7 +139,11 @@ export class PublicProbe {
   }
 
   #trust(host: string) {
-    return { servername: host, ca: [this.own.caPem, ...rootCertificates], ALPNProtocols: ['http/1.1'] };
+    const trust = { ca: [this.own.caPem, ...rootCertificates], ALPNProtocols: ['http/1.1'] };
+    if (!isAddressOfUrl(host)) return { servername: host, ...trust };
+    // Clients name no address in the handshake (RFC 6066, 3), but check that the certificate is for it.
+    const address = host.replace(/^\[|\]$/g, '');
+    return { ...trust, checkServerIdentity: (_: string, peer: PeerCertificate) => checkServerIdentity(address, peer) };
   }
 
   #request(

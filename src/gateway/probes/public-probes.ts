@@ -229,7 +229,7 @@ export function startProbes(
   const probe = new PublicProbe({
     ownName: isLocal ? null : apiHost(baseDomain),
     resolvers: options.acme?.resolvers ?? null,
-    ...{ tokens, caPem },
+    ...{ tokens, caPem: [caPem, options.acme?.issuers ?? ''].join('\n') },
     here: { host: options.host, ports },
   });
   const probes = new PublicProbes(context, { chosen: options.probes ?? [], probe, live });
