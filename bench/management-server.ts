@@ -50,7 +50,7 @@ const nothing = {
     signInOrigin: '',
     sessionAddress: '',
     tcpHost: '',
-    caPem: '',
+    ...{ caPem: '', nextCaPem: null, caBundle: '' },
     publicNames: 'all' as const,
   },
 };

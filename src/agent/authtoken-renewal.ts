@@ -30,7 +30,7 @@ export class AuthtokenRenewal {
     },
     private readonly gateway: Pick<
       Extract<GatewaySettings, { kind: 'remote' }>,
-      'authtoken' | 'configured' | 'serverAddr' | 'proxies' | 'enrolment'
+      'authtoken' | 'configured' | 'serverAddr' | 'proxies' | 'enrolment' | 'ownCa'
     > &
       Pick<Reaching, 'time'>,
   ) {}

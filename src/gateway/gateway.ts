@@ -27,8 +27,7 @@ import type { GatewayMetrics } from './api/gateway-metrics.ts';
 import { probeAt } from './api/shown-probes.ts';
 import { HttpChallenges, TlsAlpnChallenges, TxtChallenges } from './certificates/challenges/challenges.ts';
 import { DomainCertificates } from './certificates/domain-certificates.ts';
-import { openLocalCa } from './certificates/local-ca/local-ca.ts';
-import { openSharedCa } from './certificates/local-ca/shared-ca.ts';
+import { GatewayCa } from './certificates/local-ca/gateway-ca.ts';
 import { startCertificateRenewal } from './certificates/start-certificate-renewal.ts';
 import { TimeProofs } from './certificates/time-proofs.ts';
 import { OnlineCloudEndpoints } from './cloud-endpoints/online-cloud-endpoints.ts';
@@ -150,8 +149,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   const { dataDir, encryptionKey = null, databaseUrl = null, nodeAddress = null, log } = given;
   const folder = join(dataDir, 'gateway');
 
-  // The store comes first: with several gateways, it has the CA and some of the settings.
-  const localCa = databaseUrl === null ? await openLocalCa(folder, log) : null;
+  // The store comes first: with several gateways, it has the CA and some of the settings; with one, what becomes of the CA.
   const { store, shared, close } = await openForChanges(
     { ...given, encryptionKey, databaseUrl },
     { older: 'upgrade', onCopyUnusable: (reason) => given.onRemoved?.(reason), log },
@@ -163,7 +161,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     log.warn({ reason }, 'disk is read-only or full: copy of the shared database kept in memory');
   else if (reason !== undefined)
     log.warn({ reason }, 'disk is read-only or full: existing accounts keep working, changes are rejected');
-  const ca = localCa ?? (await openSharedCa(folder, store, log));
+  const ca = await GatewayCa.open(folder, store, log);
   await checkAuthority(store, ca, log);
   const unreadable = await checkStoredSecrets(store, log);
 
@@ -295,7 +293,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
           },
           isService: (name) => services.has(name),
           commonName: apiHost(baseDomain),
-          authority: ca.caPem,
+          authority: () => ca.trusted,
           isOurs: (host, certificate) => {
             const pair = domainCertificates.pairFor(host);
             return pair !== null && new X509Certificate(pair.cert).raw.equals(certificate.raw);
@@ -348,10 +346,12 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   const watch = options.recordsPolicies === false ? null : new PolicyWatch(store, log);
   if (watch) onStop(() => watch.stop());
   const leases = cluster?.leases ?? null;
+  const sessionNames = [...new Set([connect, options.host, 'localhost', '127.0.0.1', '::1'])];
   const sessions = new SessionServer(context, {
     access: new AuthtokenAuthentication(context, acl, names, refusesAgent),
     binder: new EndpointBinder(context, { policies, tcpPorts: allocator, leases, watch }),
-    issueCertificate: () => ca.issue([...new Set([connect, options.host, 'localhost', '127.0.0.1', '::1'])]),
+    issueCertificates: () =>
+      Promise.all(ca.all.map(async (one) => ({ id: one.id, ...(await one.issue(sessionNames)) }))),
     tickets: agentTickets,
     leases,
     node: cluster?.sessionNode(connect) ?? null,
@@ -359,6 +359,11 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   const sessionPort = await sessions.start();
   onStop(() => sessions.stop());
   agents.open(sessions);
+  const renewed = () =>
+    sessions.renew().catch((err: unknown) => log.error({ err }, 'agent certificate not renewed; retrying in a minute'));
+  if (sessionPort !== null) ca.on('changed', () => void renewed());
+  // The agent around an embedded gateway trusts the CA of its start.
+  if (options.recordsPolicies !== false) onStop(ca.watch());
   onlineAddresses.expectAll();
   noteSessions(activity, sessions);
   noteEndpoints(activity, endpoints);
@@ -395,7 +400,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   ]);
   const probeCode = isProbing ? await import('./probes/start-probes.ts') : null;
   const probes =
-    (probeTokens && probeCode?.startProbes(context, { live, tokens: probeTokens, caPem: ca.caPem })) ?? null;
+    (probeTokens && probeCode?.startProbes(context, { live, tokens: probeTokens, trusted: () => ca.trusted })) ?? null;
   const isUnreached = (url: string): boolean => {
     const probe = probeAt({ live, ...(probes && { probes }) }, url);
     return probe !== null && !probe.reached && probe.stage !== 'policy';
@@ -441,7 +446,15 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     signInOrigin: signInOrigin(options.apiUrl ?? null, baseDomain, httpsPort),
     sessionAddress: sessionAddress({ host: options.host, baseDomain, sessionPort, httpsPort }),
     tcpHost: addresses.tcpHost,
-    caPem: ca.caPem,
+    get caPem() {
+      return ca.caPem;
+    },
+    get nextCaPem() {
+      return ca.next?.caPem ?? null;
+    },
+    get caBundle() {
+      return ca.bundle;
+    },
     publicNames: options.acme?.ownNames ?? 'none',
   };
   const times = new TimeProofs({

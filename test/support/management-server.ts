@@ -164,7 +164,7 @@ export async function startManagementServer(options: ManagementServerOptions = {
         signInOrigin: `https://sign-in.${BASE_DOMAIN}`,
         sessionAddress: `connect.${BASE_DOMAIN}:443`,
         tcpHost: `tcp.${BASE_DOMAIN}`,
-        caPem,
+        ...{ caPem, nextCaPem: null, caBundle: caPem },
         publicNames: 'none',
         ...options.place,
       },

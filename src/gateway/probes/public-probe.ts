@@ -58,8 +58,8 @@ export class PublicProbe {
       readonly ownName: string | null;
       readonly resolvers: readonly string[] | null;
       readonly tokens: ProbeTokens;
-      /** Signs certificates besides public CAs. */
-      readonly caPem: string;
+      /** PEM of the gateway's own CAs, which sign certificates besides public ones. */
+      readonly trusted: () => string;
       /** Where this gateway listens. */
       readonly here: { readonly host: string; readonly ports: Readonly<Record<'http' | 'https', number>> };
     },
@@ -144,7 +144,7 @@ export class PublicProbe {
   }
 
   #trust(host: string) {
-    return { servername: host, ca: [this.own.caPem, ...rootCertificates], ALPNProtocols: ['http/1.1'] };
+    return { servername: host, ca: [this.own.trusted(), ...rootCertificates], ALPNProtocols: ['http/1.1'] };
   }
 
   #handshake({ host, isTls, access }: Asked & Pick<Probed, 'access'>, { address, port }: Place): Promise<ProbeOutcome> {

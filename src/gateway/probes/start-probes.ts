@@ -8,7 +8,7 @@ import { PublicProbes } from './public-probes.ts';
 /** Asks chosen endpoints as clients do, from now on, until the gateway stops. */
 export function startProbes(
   context: GatewayContext,
-  { live, tokens, caPem }: { live: LiveView; tokens: ProbeTokens; caPem: string },
+  { live, tokens, trusted }: { live: LiveView; tokens: ProbeTokens; trusted: () => string },
 ): PublicProbes {
   const { options, addresses, onStop } = context;
   const { baseDomain, ports } = addresses;
@@ -17,7 +17,7 @@ export function startProbes(
   const probe = new PublicProbe({
     ownName: isLocal ? null : apiHost(baseDomain),
     resolvers: options.acme?.resolvers ?? null,
-    ...{ tokens, caPem },
+    ...{ tokens, trusted },
     here: { host: options.host, ports },
   });
   const probes = new PublicProbes(context, { chosen: options.probes ?? [], probe, live });

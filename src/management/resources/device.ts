@@ -18,6 +18,9 @@ import {
   versionFilter,
 } from './resource.ts';
 
+/** Where agents say which CAs they trust, with their authtoken. */
+export const AGENT_CAS_PATH = '/agent_cas';
+
 /** Leaves room for a label before it: `camera-<name>` is one label of at most 63 characters. */
 export const LONGEST_NAME = 40;
 /** Every device name has this form. */
@@ -140,6 +143,9 @@ export const Device = z
     ip: orNull(z.string()).describe('The address of its last session; null when it was never online.'),
     agent_version: orNull(z.string()).describe(
       'The program and version of its agent in its last session; null when it was never online.',
+    ),
+    trusted_cas: orNull(z.array(z.string())).describe(
+      'The gateway’s own CAs that it trusts, by their ids, as it has last said; null when it has not said so.',
     ),
     tunnels: z.array(DeviceTunnel).describe('Tunnels that are online.'),
     history: z

@@ -732,6 +732,10 @@ const MIGRATIONS: readonly string[] = [
   ALTER TABLE audit_log ADD COLUMN part_of TEXT;
   CREATE INDEX audit_log_parts ON audit_log (part_of, id) WHERE part_of IS NOT NULL;
   `,
+  `
+  -- The ids of the gateway's CAs that it trusts, as it has last said.
+  ALTER TABLE devices ADD COLUMN trusted_cas TEXT;
+  `,
 ];
 
 /** Of a database that this program has written. */

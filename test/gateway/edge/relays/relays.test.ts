@@ -37,7 +37,7 @@ async function circle(count: number, limits: { linkMemory?: number } = {}) {
       tickets: new RelayTickets(() => ['key'], String(at), Date.now),
       commonName: 'api.localhost',
       nodes: othersWith(() => places[(at + 1) % count]),
-      authority: ca.caPem,
+      authority: () => ca.caPem,
       isOurs: () => false,
       dial: NO_DATABASE,
       log,
@@ -139,7 +139,7 @@ it('a client network has some connections to other nodes, and leaves as many for
   onTestFinished(() => void node.close());
   const endpoints = new RemoteEndpoints({
     ...{ tickets: new RelayTickets(() => ['key'], 'self', Date.now), nodes: othersWith(() => place), commonName: '' },
-    ...{ authority: '', isOurs: () => false, health: NO_HEALTH, forget: () => {} },
+    ...{ authority: () => '', isOurs: () => false, health: NO_HEALTH, forget: () => {} },
     linkMemory: 512 * 1024,
   });
   const open = (ip: string) => {
