@@ -27,6 +27,7 @@ import type { GatewayMetrics } from './api/gateway-metrics.ts';
 import { probeAt } from './api/shown-probes.ts';
 import { HttpChallenges, TlsAlpnChallenges, TxtChallenges } from './certificates/challenges/challenges.ts';
 import { DomainCertificates } from './certificates/domain-certificates.ts';
+import { nextCa } from './certificates/local-ca/ca-rotation.ts';
 import { GatewayCa } from './certificates/local-ca/gateway-ca.ts';
 import { startCertificateRenewal } from './certificates/start-certificate-renewal.ts';
 import { TimeProofs } from './certificates/time-proofs.ts';
@@ -88,6 +89,7 @@ import { createSignIn } from './sign-in/create-sign-in.ts';
 import { PeopleProvider } from './sign-in/people-provider.ts';
 import { recordSignIns, signOut } from './sign-in/recorded-sign-ins.ts';
 import { type StatusSources, statusPages } from './status-pages/status-page.ts';
+import { formerDomains } from './store/former-domains.ts';
 import { noteBackup } from './store/last-backup.ts';
 import { checkAuthority, openForChanges } from './store/open-gateway-store.ts';
 import { keepSmall } from './store/sql/free-space.ts';
@@ -282,7 +284,8 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   /** The gateway's own, by their names: they come last. */
   const services = new Map<string, RequestListener>();
   const serviceMessages = new ExpressMessages();
-  const agents = new AgentConnections(connect);
+  const former = await formerDomains(database, baseDomain);
+  const agents = new AgentConnections(connect, undefined, former.map(connectHost));
   const relays: Relays | null =
     cluster === null
       ? null
@@ -418,6 +421,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
       hasNoPrimary: () => cluster?.primary.isVacant === true,
       hasDailyBackups: (options.backups ?? null) !== null,
       undecryptable: unreadable,
+      nextCa: () => nextCa(database),
       latencyLimitMs: options.latencyLimitMs ?? LATENCY_LIMIT_MS,
       runs: VERSION,
       ...(probes && { unreached: () => probes.unreached() }),
@@ -506,6 +510,11 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     serviceMessages.adopt(app);
     return app;
   });
+  // Devices that were away when the domain changed know only that one.
+  for (const domain of former) {
+    const api = services.get(apiHost(baseDomain));
+    if (api) services.set(apiHost(domain), api);
+  }
   serve(signInHost(baseDomain), async () => {
     const { createSignInPage } = await import('./sign-in/page/sign-in-page.ts');
     const applications = (person: SignedInPerson, port: string) =>

@@ -106,6 +106,13 @@ export const CONDITIONS = {
       'run device-agent gateway certificates, which says why it is not renewed; replace an uploaded one with a new upload',
     minutes: 60,
   },
+  ca_change: {
+    severity: 'warning',
+    title: "Devices do not trust the gateway's next CA yet",
+    remedy:
+      'bring them online for a day, or have them join again; device-agent gateway ca lists them, and moves the date with rotate --until',
+    minutes: 60,
+  },
   gateway_silent: {
     severity: 'warning',
     title: 'A gateway is silent',

@@ -121,7 +121,7 @@ export async function startManagementServer(options: ManagementServerOptions = {
     ...{ store, live, endpoints, counters, dataDir: folder, activity: { lostAt: Number.NEGATIVE_INFINITY } },
     releases: () => offeredReleases(folder),
     ...{ databaseAway: () => null, databaseDetour: () => null, hasNoPrimary: () => false, hasDailyBackups: false },
-    undecryptable: () => null,
+    ...{ undecryptable: () => null, nextCa: () => null },
     ...{ latencyLimitMs: 5_000, runs: '1.0.0' },
     ...options.conditions,
   };

@@ -112,7 +112,7 @@ export class EdgeServer {
     const ownNames = {
       *[Symbol.iterator]() {
         yield* options.services.keys();
-        yield options.agents.name;
+        yield* options.agents.names;
       },
     };
     this.#waiting = new WaitingClients(context, Math.min(MAX_WAITING, Math.ceil(limits.connections / 2)));
@@ -145,7 +145,7 @@ export class EdgeServer {
       ...{ ca, domains, domainOf, log },
       defaultNames: [...new Set([DEFAULT_NAME, context.options.host])],
       servedAs: (name) => this.#servedAs(name),
-      isOwnName: (name) => options.services.has(name) || name === options.agents.name,
+      isOwnName: (name) => options.services.has(name) || options.agents.names.includes(name),
     });
     this.#streams = new StreamProxy(context, { internal, idleTimeout: options.streamIdleTimeout });
     const handshakes = new Handshakes(this.#certificates, options.authorityPem, options.agentTickets);
@@ -307,7 +307,7 @@ export class EdgeServer {
   #servedAs(name: string): string | null {
     const { endpoints } = this.context;
     const { services, agents } = this.options;
-    const isOwn = services.has(name) || name === agents.name || this.#edges.hasName(name);
+    const isOwn = services.has(name) || agents.names.includes(name) || this.#edges.hasName(name);
     if (isOwn) return name;
     const online = endpoints.peek('https', name) ?? endpoints.peek('tls', name);
     const lost = online === undefined ? endpoints.lost.covering('tls', name) : undefined;

@@ -158,7 +158,7 @@ export class TlsMux {
       return secured === null ? undefined : serve(secured);
     }
     if (!only && this.#answerValidation(client)) return;
-    if (!only && agents.name === hostName) return this.#serveAgent(client);
+    if (!only && agents.names.includes(hostName)) return this.#serveAgent(client);
 
     this.#pending.delete(pending);
     if (!slots.take(socket)) return;
