@@ -18,6 +18,7 @@ export function fetchHere({ host, httpsPort, balancers }: GatewayHere, ca: strin
   const place = { host: isUnspecified(host) ? '127.0.0.1' : host, port: httpsPort };
   return fetchTrusting({
     ca: [ca, ...rootCertificates].join('\n'),
+    pinned: ca,
     address: { ...place, connect: () => connectHere(place, balancers) },
   });
 }
