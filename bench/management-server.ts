@@ -49,6 +49,7 @@ const nothing = {
     isProxied: false,
     signInOrigin: '',
     sessionAddress: '',
+    sessionAddresses: [],
     tcpHost: '',
     ...{ caPem: '', nextCaPem: null, caBundle: '' },
     publicNames: 'all' as const,

@@ -58,6 +58,7 @@ import {
   connectHost,
   gatewayDomains,
   joinOrigin,
+  otherSessionAddresses,
   ownDomainOf,
   sessionAddress,
   signInHost,
@@ -445,10 +446,12 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
       );
     else answer(question === 'metrics' ? metricsHere() : report().then((counted) => JSON.stringify(counted)));
   });
+  const agentPlace = { host: options.host, baseDomain, sessionPort, httpsPort };
   const place: GatewayPlace = {
     ...joinOrigin(options.apiUrl ?? null, baseDomain, httpsPort),
     signInOrigin: signInOrigin(options.apiUrl ?? null, baseDomain, httpsPort),
-    sessionAddress: sessionAddress({ host: options.host, baseDomain, sessionPort, httpsPort }),
+    sessionAddress: sessionAddress(agentPlace),
+    sessionAddresses: otherSessionAddresses(agentPlace, former),
     tcpHost: addresses.tcpHost,
     get caPem() {
       return ca.caPem;

@@ -37,7 +37,7 @@ async function startSite() {
   const folder = temporaryFolder();
   const { first } = await freePorts(2);
   const ports = { GATEWAY_HTTPS_PORT: String(first), GATEWAY_HTTP_PORT: String(first + 1) };
-  let env: Record<string, string> = { ...ports, GATEWAY_DOMAIN: 'old.localhost' };
+  let env: Record<string, string> = { ...ports, GATEWAY_DOMAIN: 'old.localhost', GATEWAY_HOST: '0.0.0.0' };
   let running: AgentProcess | null = null;
   const stop = async () => void (await running?.end());
   onTestFinished(stop);

@@ -163,6 +163,7 @@ export async function startManagementServer(options: ManagementServerOptions = {
         isProxied: false,
         signInOrigin: `https://sign-in.${BASE_DOMAIN}`,
         sessionAddress: `connect.${BASE_DOMAIN}:443`,
+        sessionAddresses: [],
         tcpHost: `tcp.${BASE_DOMAIN}`,
         ...{ caPem, nextCaPem: null, caBundle: caPem },
         publicNames: 'none',

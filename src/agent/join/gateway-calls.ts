@@ -204,21 +204,21 @@ async function call(
 /**
  * Fetches the present authtoken of a device that has joined. It keeps its names, which its settings have.
  *
- * @returns the authtoken, and where it is for (`host:port`); null when there is none
+ * @returns the authtoken, and where it is for (`host:port`, all that lead to the gateway); null when there is none
  * @throws {OperatorError} when the gateway refuses the device, or the file is damaged; any other error when another
  *   attempt can succeed
  */
 export async function fetchAuthtoken(
   file: string,
   reaching: Reaching,
-): Promise<{ name: string; authtoken: string; sessionAddress: string } | null> {
+): Promise<{ name: string; authtoken: string; sessionAddresses: readonly (string | null)[] } | null> {
   const installation = await readInstallation(file);
   const code = installation?.device ? parseJoinCode(installation.code) : null;
   if (!installation || !code) return null;
   const body = { install_key: installation.install_key, keep_name: true };
   const { json } = await postVerified(code, ENROLMENTS_PATH, body, reaching);
-  const { name, authtoken, session_address } = Enrolment.parse(json);
-  return authtoken === null ? null : { name, authtoken, sessionAddress: session_address };
+  const { name, authtoken, session_address, session_addresses = [] } = Enrolment.parse(json);
+  return authtoken === null ? null : { name, authtoken, sessionAddresses: [session_address, ...session_addresses] };
 }
 
 /** How an agent reaches the management API of its gateway. */
@@ -256,7 +256,7 @@ export async function apiOf(access: ApiAccess): Promise<ApiPlace> {
   if (enrolment !== null && code !== null) {
     const joined = await fetchAuthtoken(enrolment, access);
     // The settings may name another gateway by now.
-    if (joined?.sessionAddress === serverAddr) {
+    if (joined?.sessionAddresses.includes(serverAddr)) {
       const trust = trustOf(code, await pinnedCa(code, code.pin, access), access);
       return { origin: code.origin, trust, isJoined: true, authtoken: access.authtoken() };
     }

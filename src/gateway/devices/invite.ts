@@ -60,6 +60,8 @@ export interface GatewayPlace {
   signInOrigin: string;
   /** `host:port` for agents. */
   sessionAddress: string;
+  /** Where else agents are taken, also by names before. */
+  sessionAddresses: readonly string[];
   tcpHost: string;
   caPem: string;
   /** While the CA is being changed, the next one; else null. */
