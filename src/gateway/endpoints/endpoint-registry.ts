@@ -1,5 +1,6 @@
 import { EventEmitter } from 'node:events';
 import { BoundedMap } from '../../lib/bounded-map.ts';
+import { isAddressOfUrl } from '../../lib/network/ip-address.ts';
 import { coveringNames } from './domain-names.ts';
 import { namePlace, placeOf } from './endpoint-address.ts';
 import { haveOneOwner } from './endpoint-owner.ts';
@@ -157,6 +158,7 @@ export class EndpointRegistry extends EventEmitter<EndpointEvents> implements En
 
   atUrl(url: string): readonly OnlineEndpoint[] {
     const { protocol, hostname: host, port } = new URL(url);
+    if (isAddressOfUrl(host) && protocol !== 'tcp:') return this.list().filter((endpoint) => endpoint.url === url);
     return this.holders({
       protocol: protocol.slice(0, -1) as EndpointProtocol,
       host,

@@ -77,6 +77,7 @@ export class SessionGateway {
       issueCertificates: async () => [{ id: ca.id, ...(await issueCertificate()) }],
       leases: null,
       node: null,
+      relays: null,
       ...own,
     });
     gateway.#server = server;

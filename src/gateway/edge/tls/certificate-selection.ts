@@ -57,7 +57,8 @@ export class CertificateSelection {
    * @throws when a certificate cannot be issued
    */
   async pairFor(name: string, asked: readonly string[] = []): Promise<CertifiedKey> {
-    if (asked.length > 0 && this.options.isOwnName(name)) {
+    // Clients that connect to an address name no host.
+    if (asked.length > 0 && (name === '' || this.options.isOwnName(name))) {
       const ca = this.options.ca.among(asked);
       if (ca !== null) return this.#leavesOf(ca).leafFor(name);
     }
@@ -71,7 +72,9 @@ export class CertificateSelection {
   }
 
   #leavesOf(ca: LocalCa): CertificateCache {
-    const leaves = this.#asked.get(ca.id) ?? new CertificateCache(ca, MAX_OWN_NAMES);
+    const { defaultNames } = this.options;
+    const issue = (names: readonly string[]) => ca.issue(names[0] === '' ? defaultNames : names);
+    const leaves = this.#asked.get(ca.id) ?? new CertificateCache({ id: ca.id, issue }, MAX_OWN_NAMES);
     this.#asked.set(ca.id, leaves);
     return leaves;
   }

@@ -19,6 +19,8 @@ export interface HelloClient {
   readonly hello: ClientHello;
   /** The host name in the SNI extension, in lower case; empty without one. */
   readonly hostName: string;
+  /** The IP address that the certificate has to be for; left out: the host name. */
+  readonly address?: string;
   /** The client has its turn: from now on, it has the whole time for the handshake. */
   handshakeBegins(): void;
   handshakeDone(): void;
@@ -65,10 +67,13 @@ export class Handshakes {
     return Object.assign(secured, { servername: hostName });
   }
 
-  async #pairFor({ hostName, hello }: HelloClient, demands: HandshakeDemands): Promise<CertifiedKey> {
+  async #pairFor(
+    { hostName, address = hostName, hello }: HelloClient,
+    demands: HandshakeDemands,
+  ): Promise<CertifiedKey> {
     const { certificate, privateKey } = demands;
     if (certificate !== null && privateKey !== null) return { cert: certificate, key: privateKey };
-    return this.certificates.pairFor(hostName, askedCas(hello.protocols));
+    return this.certificates.pairFor(address, askedCas(hello.protocols));
   }
 
   #withAuthorities(demands: HandshakeDemands): HandshakeDemands {

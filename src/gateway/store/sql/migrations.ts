@@ -733,6 +733,15 @@ const MIGRATIONS: readonly string[] = [
   CREATE INDEX audit_log_parts ON audit_log (part_of, id) WHERE part_of IS NOT NULL;
   `,
   `
+  -- The port at which clients reach a name that is in no DNS, at the gateway's address.
+  CREATE TABLE name_ports (
+    name TEXT PRIMARY KEY NOT NULL,
+    port INTEGER NOT NULL UNIQUE,
+    -- The day of its last use.
+    used_on TEXT NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  `,
+  `
   -- The ids of the gateway's CAs that it trusts, as it has last said.
   ALTER TABLE devices ADD COLUMN trusted_cas TEXT;
   `,
