@@ -1,11 +1,12 @@
 import { join } from 'node:path';
 import { messageOf } from '../../lib/errors.ts';
 import { writeDurably } from '../../lib/files/durable-write.ts';
+import type { Log } from '../../lib/log/log.ts';
 import { caIdOf, certificatesIn } from '../../lib/network/pinned-chain.ts';
+import type { Clock } from '../../lib/time/clock.ts';
 import { AGENT_CAS_PATH } from '../../management/resources/device.ts';
 import { isCloudAddress, type Settings } from '../../settings/agent-settings.ts';
 import { LEARNED_CAS, learnedCas, learnedText, type OwnCa } from '../../settings/learned-cas.ts';
-import type { AgentContext } from '../context/agent-context.ts';
 import { type ApiAccess, apiOf, postTo, timePlace } from './gateway-calls.ts';
 
 /** After the first session, some time in this range: a fleet may come online at once. */
@@ -24,7 +25,11 @@ export class CaFollower {
   #following: Promise<void> | null = null;
 
   constructor(
-    private readonly context: Pick<AgentContext, 'clock' | 'log'> & { settings: Pick<Settings, 'dataDir' | 'link'> },
+    private readonly context: {
+      readonly clock: Clock;
+      readonly log: Pick<Log, 'info' | 'debug'>;
+      readonly settings: Pick<Settings, 'dataDir' | 'link'>;
+    },
     /** Null: the session has not begun yet. */
     private readonly access: () => ApiAccess | null,
   ) {}
@@ -69,7 +74,7 @@ export class CaFollower {
     const isSame = present.length === cas.length && cas.every(({ raw }) => present.some((one) => one.raw.equals(raw)));
     if (cas.length === 0 || isSame) return;
     await this.#keep(ownCa, { cas: cas.map(String).join(''), isTold: false });
-    this.context.log.info({ cas: cas.map(caIdOf) }, 'certificate authorities of the gateway learned');
+    this.context.log.info({ ca_ids: cas.map(caIdOf) }, 'certificate authorities of the gateway learned');
   }
 
   /** So that the gateway knows which devices have not followed yet. */

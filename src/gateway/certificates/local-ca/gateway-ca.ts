@@ -129,7 +129,7 @@ export class GatewayCa extends EventEmitter<{ changed: [] }> implements LocalCa 
     this.#problem = '';
     if (this.all.map(({ caPem }) => caPem).join() === before) return;
     log.info(
-      { ca: this.id, next_ca: this.#next?.id ?? null, ends_at: plan?.endsAt ?? null },
+      { ca_id: this.id, next_ca_id: this.#next?.id ?? null, ends_at: plan?.endsAt ?? null },
       'certificate authorities changed',
     );
     this.emit('changed');
