@@ -28,7 +28,7 @@ import { probeAt } from './api/shown-probes.ts';
 import { HttpChallenges, TlsAlpnChallenges, TxtChallenges } from './certificates/challenges/challenges.ts';
 import { DomainCertificates } from './certificates/domain-certificates.ts';
 import { nextCa } from './certificates/local-ca/ca-rotation.ts';
-import { GatewayCa } from './certificates/local-ca/gateway-ca.ts';
+import { GatewayCa } from './certificates/local-ca/followed-ca.ts';
 import { startCertificateRenewal } from './certificates/start-certificate-renewal.ts';
 import { TimeProofs } from './certificates/time-proofs.ts';
 import { OnlineCloudEndpoints } from './cloud-endpoints/online-cloud-endpoints.ts';
