@@ -55,6 +55,8 @@ export interface ConditionSources extends EndpointSources {
   readonly hasDailyBackups: boolean;
   /** What the encryption key does not decrypt; null: everything is fine. */
   readonly undecryptable: () => Undecryptable | null;
+  /** The CA that comes after the present one, with times in RFC 3339; null: it is not being changed. */
+  readonly nextCa: () => { readonly id: string; readonly since: string; readonly endsAt: string | null } | null;
   /** The version of this program. */
   readonly runs: string;
   /** Endpoints that this gateway has asked as clients do, and not reached; left out: it asks none. */
@@ -87,6 +89,8 @@ const AUTHORITY_SOON_MS = 30 * DAY_MS;
 const RELEASE_SOON_MS = 5 * DAY_MS;
 /** Who has done nothing about a failed update by then does nothing. */
 const FAILED_UPDATE_MS = 7 * DAY_MS;
+/** A device asks once a day which CAs its gateway has. */
+const FOLLOWED_MS = 2 * DAY_MS;
 /** As devices warn of it. */
 const WARNED_PERCENT = 80;
 
@@ -107,6 +111,7 @@ const PROBES = {
   endpoint_unreachable: unreachedProblem,
   domain_certificate: ({ store }) => certificateProblem(store, store.reservedDomains),
   client_authority: authorityProblem,
+  ca_change: caProblem,
   gateway_silent: silentProblem,
   update_stopped: stoppedProblem,
   update_failed: updateProblem,
@@ -199,6 +204,20 @@ function commitsProblem({ store: { database, now } }: ConditionSources): Detecte
   const count = `${isLeast ? 'at least ' : ''}${commits} ${commits === 1 ? 'commit' : 'commits'}`;
   return {
     message: `the shared database was put back to an older state at ${found}: it lacks ${count}${since === null ? '' : `, the first one of ${since}`}`,
+  };
+}
+
+/** Devices that are online have followed by then; what matters is when they are lost. */
+function caProblem({ store, nextCa }: ConditionSources): Detected | null {
+  const next = nextCa();
+  if (next === null || Date.parse(store.now()) - Date.parse(next.since) < FOLLOWED_MS) return null;
+  const missing = store.devices.notTrusting(next.id);
+  if (missing.length === 0) return null;
+  const end = next.endsAt === null ? 'ends' : `ends at ${next.endsAt}`;
+  const names = missing.map(({ name, site }) => `${name}.${site}`);
+  const devices = missing.length === 1 ? '1 device is' : `${missing.length} devices are`;
+  return {
+    message: `${devices} lost when the present CA ${end}, as they do not trust the next one yet: ${listed(names)}`,
   };
 }
 

@@ -220,7 +220,7 @@ export class PublicProbes {
 /** Asks chosen endpoints as clients do, from now on, until the gateway stops. */
 export function startProbes(
   context: GatewayContext,
-  { live, tokens, caPem }: { live: LiveView; tokens: ProbeTokens; caPem: string },
+  { live, tokens, trusted }: { live: LiveView; tokens: ProbeTokens; trusted: () => string },
 ): PublicProbes {
   const { options, addresses, onStop } = context;
   const { baseDomain, ports } = addresses;
@@ -229,7 +229,7 @@ export function startProbes(
   const probe = new PublicProbe({
     ownName: isLocal ? null : apiHost(baseDomain),
     resolvers: options.acme?.resolvers ?? null,
-    ...{ tokens, caPem: [caPem, options.acme?.issuers ?? ''].join('\n') },
+    ...{ tokens, trusted: () => [trusted(), options.acme?.issuers ?? ''].join('\n') },
     here: { host: options.host, ports },
   });
   const probes = new PublicProbes(context, { chosen: options.probes ?? [], probe, live });

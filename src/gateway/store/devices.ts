@@ -142,6 +142,15 @@ export class Devices extends tableOf('devices', deviceColumns) {
     return this.where('former_credential_id = ?', [credentialId])[0] ?? null;
   }
 
+  /** Those that have joined, but have not said that they trust a CA of the gateway, by its id. */
+  notTrusting(ca: string): Pick<DeviceRow, 'name' | 'site'>[] {
+    const trusted = "SELECT 1 FROM json_each(coalesce(trusted_cas, '[]')) WHERE value = ?";
+    return this.database.all(
+      `SELECT name, site FROM devices WHERE status = 'enrolled' AND NOT EXISTS (${trusted}) ORDER BY site, name`,
+      [ca],
+    );
+  }
+
   /** Every device with this name, at any site. */
   named(name: string): DeviceRow[] {
     return this.where('name = ?', [name]);

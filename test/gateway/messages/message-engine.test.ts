@@ -51,6 +51,7 @@ function started(of: Store = store, isOwn: () => boolean = () => isSender): Mess
     ...{ endpoints: { list: () => [], labeled: () => [] }, counters: new EdgeCounters() },
     ...{ activity: { lostAt: Number.NEGATIVE_INFINITY }, dataDir: folder, hasDailyBackups: false, releases: () => [] },
     ...{ databaseAway: () => null, databaseDetour: () => null, hasNoPrimary: () => false, latencyLimitMs: 0, runs: '' },
+    nextCa: () => null,
     undecryptable: () => null,
   };
   const live = { sessions: () => [...online].map((credentialId) => ({ credentialId }) as LiveSession) };

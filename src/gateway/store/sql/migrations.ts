@@ -750,6 +750,10 @@ const MIGRATIONS: readonly string[] = [
   ALTER TABLE devices ADD COLUMN metered INTEGER;
   ALTER TABLE devices ADD COLUMN link TEXT;
   `,
+  `
+  -- The ids of the gateway's CAs that it trusts, as it has last said.
+  ALTER TABLE devices ADD COLUMN trusted_cas TEXT;
+  `,
 ];
 
 /** Of a database that this program has written. */
