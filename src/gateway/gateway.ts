@@ -340,7 +340,12 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     cluster?.openPorts(tcpListeners);
   }
   onStop(cloudEndpoints.openPorts(tcpPorts && tcpListeners));
-  const ofListeners = tcpListeners && { opener: tcpListeners, maxOpen: shares.tcpPorts, log };
+  const kinds = tcpPorts && portNames?.range ? 2 : 1;
+  const ofListeners = tcpListeners && {
+    opener: tcpListeners,
+    maxOpen: Math.ceil(shares.tcpPorts / kinds),
+    log,
+  };
   const allocator =
     ofListeners && tcpPorts && new TcpPortAllocator({ ...ofListeners, range: tcpPorts, memory: store.tcpPorts });
   if (ofListeners && portNames?.range)
@@ -373,6 +378,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   onStop(() => sessions.stop());
   agents.open(sessions);
   onlineAddresses.expectAll();
+  await portNames?.expect(endpoints.lost.all());
   noteSessions(activity, sessions);
   noteEndpoints(activity, endpoints);
 
@@ -406,7 +412,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     ...edgeEndpoints(edgeIndex.served()),
     ...cloudEndpoints.views(),
   ]);
-  const probeCode = isProbing ? await import('./probes/start-probes.ts') : null;
+  const probeCode = isProbing ? await import('./probes/public-probes.ts') : null;
   const probes =
     (probeTokens && probeCode?.startProbes(context, { live, tokens: probeTokens, caPem: ca.caPem })) ?? null;
   const isUnreached = (url: string): boolean => {

@@ -6,6 +6,7 @@ import { createFolder } from '../../lib/files/durable-write.ts';
 import { createLog, type Log } from '../../lib/log/log.ts';
 import { hostPort } from '../../lib/network/ip-address.ts';
 import { type HeldSocket, heldSockets, isAt } from '../../lib/network/listen.ts';
+import { describePortRange } from '../../lib/network/port-range.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
 import { startError } from '../../lib/process/start-error.ts';
 import { GATEWAY_SERVICE } from '../../service/service.ts';
@@ -98,11 +99,12 @@ function programOf({ httpsPort, sessionAddress }: Gateway): SupervisedProgram {
   return { describe: () => `serving on port ${httpsPort}, agents at ${sessionAddress}`, silentMs: () => 0 };
 }
 
-function announce(gateway: Gateway, { tcpPorts }: GatewayServerSettings, log: Log): void {
+function announce(gateway: Gateway, { tcpPorts, httpsPorts, ip }: GatewayServerSettings, log: Log): void {
   const { sessionAddress, httpsPort, httpPort, caFile, apiUrl } = gateway;
   const tcp = tcpPorts && `${tcpPorts.first}-${tcpPorts.last}`;
-  const addresses = { agents: sessionAddress, https: httpsPort, http: httpPort, tcp, api: apiUrl, ca: caFile };
-  log.info(addresses, 'gateway listening');
+  const https_ports = ip && httpsPorts && describePortRange(httpsPorts);
+  const ports = { https: httpsPort, http: httpPort, tcp, https_ports };
+  log.info({ agents: sessionAddress, ...ports, api: apiUrl, ca: caFile }, 'gateway listening');
   if (gateway.store.apiKeys.page(null, 1).length > 0) return;
   log.info({ command: ownCommand('gateway api-key create --description laptop') }, 'no API key yet; create one');
 }

@@ -29,7 +29,16 @@ import {
 export interface DeviceEvent {
   /** RFC 3339, UTC. */
   at: string;
-  what: 'requested' | 'enrolled' | 'joined again' | 'renewed' | 'approved' | 'renamed' | 'rotated' | 'revoked';
+  what:
+    | 'requested'
+    | 'enrolled'
+    | 'joined again'
+    | 'renewed'
+    | 'approved'
+    | 'renamed'
+    | 'moved'
+    | 'rotated'
+    | 'revoked';
   /** The address it came from, or the id of the API key; `gateway` for a command on the gateway's machine. */
   by: string;
 }

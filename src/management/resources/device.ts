@@ -130,7 +130,7 @@ const DeviceEvent = z.object({
   what: z
     .string()
     .describe(
-      'What happened: `requested`, `approved`, `enrolled`, `joined again`, `renewed`, `renamed`, `rotated` or `revoked`.',
+      'What happened: `requested`, `approved`, `enrolled`, `joined again`, `renewed`, `renamed`, `moved`, `rotated` or `revoked`.',
     ),
   by: z.string().describe('The address of the device, or the id of the API key.'),
 });
