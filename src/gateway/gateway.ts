@@ -67,10 +67,11 @@ import {
 import { urlOf } from './endpoints/endpoint-address.ts';
 import { EndpointPolicies } from './endpoints/endpoint-policies.ts';
 import { EndpointRegistry } from './endpoints/endpoint-registry.ts';
-import { countedBy, type GatewayReport, type ReportedCondition, withStored } from './endpoints/live-view.ts';
+import { countedBy, type GatewayReport, type ReportedCondition } from './endpoints/live-view.ts';
 import { OnlineAddressesFile } from './endpoints/online-addresses-file.ts';
 import type { Labels } from './endpoints/online-endpoint.ts';
 import { ProbeTokens } from './endpoints/probe-outcome.ts';
+import { withStored } from './endpoints/stored-endpoints.ts';
 import { TcpPortAllocator } from './endpoints/tcp-port-allocator.ts';
 import { withEqualSettings } from './equal-settings.ts';
 import { ActivityLog, noteEndpoints, noteSessions, noteSignIn } from './events/activity-log.ts';
@@ -389,10 +390,8 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   // The gateway's own services, and what other gateways ask: from here on, all that they show is there. Their code is loaded with
   // the first request, as most gateways inside an agent never get one.
   const here = new LiveAgents(sessions, endpoints, refusesAgent, log);
-  const live = withStored(cluster?.start(here, sessions) ?? here, () => [
-    ...edgeEndpoints(edgeIndex.served()),
-    ...cloudEndpoints.views(),
-  ]);
+  const stored = cloudEndpoints.storedWith(() => edgeEndpoints(edgeIndex.served()));
+  const live = withStored(cluster?.start(here, sessions) ?? here, stored);
   const probeCode = isProbing ? await import('./probes/start-probes.ts') : null;
   const probes =
     (probeTokens && probeCode?.startProbes(context, { live, tokens: probeTokens, caPem: ca.caPem })) ?? null;

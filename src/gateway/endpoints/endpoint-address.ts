@@ -82,6 +82,16 @@ export function placeOf({ proto, host, port, internal }: Pick<LiveEndpoint, 'pro
   return namePlace(proto === 'http' ? 'http' : 'tls', host);
 }
 
+/** Where an endpoint with a URL can be: names of internal endpoints end as those below some base domains do. */
+export function placesOfUrl(url: string): string[] {
+  if (!URL.canParse(url)) return [];
+  const { protocol, hostname: host, port } = new URL(url);
+  const proto = protocol.slice(0, -1) as EndpointProtocol;
+  const at = { proto, host, port: Number(port) || (DEFAULT_PORTS[proto] ?? 0) };
+  const isInternal = host.endsWith('.internal');
+  return [placeOf({ ...at, internal: false }), ...(isInternal ? [placeOf({ ...at, internal: true })] : [])];
+}
+
 export const tcpPlace = (port: number) => `tcp ${port}`;
 export const namePlace = (port: 'http' | 'tls', name: string) => `${port} ${name}`;
 /** The name in a {@link namePlace}. */

@@ -3,6 +3,7 @@ import { createServer, type Server, type Socket } from 'node:net';
 import { createSecureContext, type SecureContext, type TLSSocket } from 'node:tls';
 import type { TimesAway } from '../../agent-protocol/messages.ts';
 import { RpcError } from '../../agent-protocol/rpc.ts';
+import { ClientShares } from '../../lib/network/client-shares.ts';
 import { isAt, listen } from '../../lib/network/listen.ts';
 import { LoadBalancers } from '../../lib/network/load-balancers.ts';
 import { PendingConnections, PendingHandshake } from '../../lib/network/pending-connections.ts';
@@ -14,7 +15,6 @@ import { withDeadline } from '../../lib/time/deadline.ts';
 import { noteArrival } from '../../lib/time/loop-turn.ts';
 import type { AgentLimits } from '../../settings/gateway-settings.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
-import { newestOfLargestShare } from '../endpoints/endpoint-owner.ts';
 import { EndOfSession } from '../endpoints/session-end.ts';
 import { AGENT_LIMITS, AgentMemory, GlitchLimits, LoggedSessions, OptionBytes, RequestTurns } from './agent-limits.ts';
 import { AgentLink, type LinkOptions, type SessionDirectory } from './agent-link.ts';
@@ -66,7 +66,9 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
   /** Those on the port for agents that have no TLS yet. */
   readonly #unsecured = new Set<Socket>();
   readonly #sessions = new SessionSet<AgentSession>();
+  /** Second links, by the authtokens of their sessions. */
   readonly #attached = new Map<AgentLink, string>();
+  readonly #attachedBy = new ClientShares<AgentLink>((credentialId) => credentialId);
   #stopped = false;
   #isDraining = false;
   #secureContext: SecureContext | undefined;
@@ -164,7 +166,7 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
     socket.once('close', () => {
       this.#connected.delete(link);
       this.#unauthenticated.delete(link);
-      this.#attached.delete(link);
+      this.#detach(link);
     });
     link.start();
   }
@@ -245,14 +247,20 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
     }
     this.#unauthenticated.delete(link);
     this.#attached.set(link, credentialId);
+    this.#attachedBy.add(credentialId, link);
   }
 
   #detachOneFor(credentialId: string): boolean {
-    const newest = newestOfLargestShare(this.#attached.keys(), (one) => this.#attached.get(one) ?? '', credentialId);
-    if (newest === null) return false;
-    this.#attached.delete(newest);
+    const newest = [...this.#attachedBy.excessFor(credentialId)].at(-1);
+    if (newest === undefined) return false;
+    this.#detach(newest);
     newest.end(new Error('connection limit reached: its authtoken has more second connections than any other'));
     return true;
+  }
+
+  #detach(link: AgentLink): void {
+    this.#attachedBy.delete(this.#attached.get(link), link);
+    this.#attached.delete(link);
   }
 
   remove(session: AgentSession): void {

@@ -1,4 +1,5 @@
 import type { LiveView } from '../endpoints/live-view.ts';
+import { endpointsWithUrl } from '../endpoints/stored-endpoints.ts';
 import { MINUTES } from '../history/history-file.ts';
 import { endingsOf, type HistoryStep } from '../history/history-points.ts';
 import type { TrafficHistory } from '../history/traffic-history.ts';
@@ -35,7 +36,7 @@ export interface StatusDay {
 export type DaysOf = ReadonlyMap<string, readonly StatusDay[]>;
 
 interface Sources {
-  readonly live: Pick<LiveView, 'endpoints' | 'askElsewhere'>;
+  readonly live: Pick<LiveView, 'find' | 'askElsewhere'>;
   readonly history: Pick<TrafficHistory, 'read'> | null;
   /** Whether the gateway has asked as clients do, and something but the policy kept it from an endpoint; left out: it asks none. */
   readonly isUnreached?: (url: string) => boolean;
@@ -88,11 +89,10 @@ export async function statesOf(
   if (sources === null) return urls.map(() => 'unknown');
   const { live, history, isUnreached = () => false } = sources;
   const { missing = [] } = (await live.askElsewhere?.()) ?? {};
-  const online = new Set(live.endpoints().map(({ url }) => url));
   const minute = Math.floor(now / MINUTE_MS);
   const range = { from: minute - RECENT_MINUTES, to: minute + 1, step: 1 };
   const stateAt = async (url: string): Promise<EndpointState> => {
-    if (!online.has(url)) {
+    if (endpointsWithUrl(live.find, url).length === 0) {
       const isNew = history !== null && (days.get(url) ?? []).every(({ known }) => known === 0);
       return isNew || upMs < GRACE_MS || missing.length > 0 ? 'unknown' : 'down';
     }

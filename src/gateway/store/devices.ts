@@ -122,10 +122,17 @@ export class Devices extends tableOf('devices', deviceColumns) {
 
   /**
    * A page of those for which all filters hold.
-   * @param online the authtokens that have a session, at any gateway
+   * @param online the authtokens that have a session, at any gateway; asked only where this decides
    */
-  chosen(before: string | null, limit: number, filters: DeviceFilters, online: Iterable<string>): ListPart<DeviceRow> {
-    const ids = JSON.stringify([...online]);
+  chosen(
+    before: string | null,
+    limit: number,
+    filters: DeviceFilters,
+    online: () => readonly string[],
+  ): ListPart<DeviceRow> {
+    const { sort } = filters;
+    const isByState = filters.state !== undefined || sort?.by === 'state' || sort?.by === 'last_seen_at';
+    const ids = isByState ? JSON.stringify(online()) : '[]';
     const sorted: ListedBy['sorted'] = {
       ...LISTED_BY.sorted,
       state: [`CASE status WHEN 'pending' THEN 4 WHEN 'revoked' THEN 5 ELSE ${STATE} END`, ids],

@@ -3,6 +3,7 @@ import { endpoints } from '../../../management/resources/endpoint.ts';
 import { type Person, people } from '../../../management/resources/person.ts';
 import { WRONG_VALUE } from '../../../management/resources/refusal.ts';
 import { admitting } from '../../endpoints/applications.ts';
+import { foundAmong } from '../../endpoints/stored-endpoints.ts';
 import { addPerson, endSignIns, issuePersonLink, issuerBelow, removePerson } from '../../sign-in/manage-sign-ins.ts';
 import { PEOPLE_LISTED_BY, type PersonRow } from '../../store/people.ts';
 import type { ApiContext } from '../api-context.ts';
@@ -43,7 +44,9 @@ export function personActions(context: ApiContext): { people: ActionsOf<typeof O
         }, caller),
       listEndpoints: (id, before, limit) => {
         const person = found(rows.get(id), people);
-        const online = () => admitting(live.endpoints(), person);
+        const admitted = admitting(live.endpoints(), person);
+        const { endpoint: get, endpointsBelow: below } = foundAmong(admitted);
+        const online = { all: () => admitted, get, below: (id: string | null) => below(id) };
         return liveActions(endpoints, online, (endpoint) => showEndpoint(context, endpoint)).list(before, limit, {});
       },
     },
