@@ -39,6 +39,7 @@ export function foundIn({
   return {
     session: (id) => sessions().find((each: LiveSession) => each.id === id) ?? null,
     sessionsOf: (id) => sessions().filter(({ credentialId }) => credentialId === id),
+    sessionsWithBudget: () => sessions().filter(({ budgetPercent }) => budgetPercent !== undefined),
     sessionsBelow: (id) => below(sessions(), id),
     tunnel: (id) => tunnels().find((each: LiveTunnel) => each.id === id) ?? null,
     tunnelsOf: (id) => tunnels().filter(({ sessionId }) => sessionId === id),

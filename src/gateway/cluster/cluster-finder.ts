@@ -71,6 +71,7 @@ export function findInCluster({ nodes, rows, here }: Sources): LiveFinder {
   return {
     session: (id) => here.session(id) ?? sessionsIn(rows.withId(id))[0] ?? null,
     sessionsOf: (id) => unique([...here.sessionsOf(id), ...sessionsIn(rows.sessionsOf(id))]),
+    sessionsWithBudget: () => here.sessionsWithBudget(),
     sessionsBelow: (id) => merged([here.sessionsBelow(id), sessionsBelow(id)]),
     tunnel: (id) =>
       here.tunnel(id) ??

@@ -34,7 +34,7 @@ export interface ConditionSources extends EndpointSources {
     | 'eventDestinations'
     | 'now'
   >;
-  readonly live: Pick<LiveView, 'gateways' | 'sessions'>;
+  readonly live: Pick<LiveView, 'gateways' | 'find'>;
   readonly counters: Pick<EdgeCounters, 'recentResponses' | 'descriptorsExhaustedAt'>;
   /** Of events that are no changes; times here are in milliseconds of `performance.now()`. */
   readonly activity: { readonly lostAt: number };
@@ -236,8 +236,7 @@ function primaryProblem({ hasNoPrimary, databaseAway }: ConditionSources): Detec
 
 /** Devices that have joined, were online, and are not. */
 function deviceProblem({ store: { devices }, live }: ConditionSources): Detected | null {
-  const online = live.sessions().flatMap(({ credentialId }) => credentialId ?? []);
-  const offline = devices.offline(online);
+  const offline = devices.offline((credentialId) => live.find.sessionsOf(credentialId).length > 0);
   if (offline.length === 0) return null;
   return {
     message: `devices are offline: ${listed(offline.map(({ name, site }) => `${name} at ${site}`))}`,
@@ -249,7 +248,7 @@ function deviceProblem({ store: { devices }, live }: ConditionSources): Detected
 
 /** Devices that are online and have used four fifths of their data budget. */
 function budgetProblem({ store: { devices }, live }: ConditionSources): Detected | null {
-  const near = live.sessions().filter(({ budgetPercent = 0 }) => budgetPercent >= WARNED_PERCENT);
+  const near = [...live.find.sessionsWithBudget()].filter(({ budgetPercent = 0 }) => budgetPercent >= WARNED_PERCENT);
   if (near.length === 0) return null;
   const subjects = near.map(({ id, credentialId, budgetPercent = 0, ip }) => {
     const device = credentialId === null ? null : devices.byCredential(credentialId);

@@ -285,9 +285,9 @@ function nextOf<T extends { readonly isResponsive: boolean }>(
 }
 
 /** The first of those with the least value. */
-function leastOf<T>(among: readonly T[], valueOf: (one: T) => number): T | undefined {
+function leastOf<T>(among: readonly T[], ranked: (one: T) => number): T | undefined {
   return among.reduce<T | undefined>(
-    (least, one) => (least === undefined || valueOf(one) < valueOf(least) ? one : least),
+    (least, one) => (least === undefined || ranked(one) < ranked(least) ? one : least),
     undefined,
   );
 }

@@ -29,6 +29,8 @@ export interface LiveView {
 export interface LiveFinder {
   session(id: string): LiveSession | null;
   sessionsOf(credentialId: string): readonly LiveSession[];
+  /** Those whose devices say something of a data budget, at this gateway. */
+  sessionsWithBudget(): Iterable<LiveSession>;
   /** Those with ids below one, the last id first; null: all. So for the others. Nothing may change meanwhile. */
   sessionsBelow(id: string | null): Iterable<LiveSession>;
   tunnel(id: string): LiveTunnel | null;

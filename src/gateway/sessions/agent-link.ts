@@ -43,6 +43,8 @@ export interface SessionDirectory {
   refused(error: RpcError): void;
   /** Its agent says what it has counted while it had no session. */
   wasAway(session: AgentSession, times: TimesAway): void;
+  /** Its device has a data budget. */
+  noteBudget(session: AgentSession): void;
 }
 
 export interface LinkOptions extends SessionOptions {

@@ -58,7 +58,11 @@ export interface SessionOptions {
   optionBytes: OptionBytes;
   /** Connections to its upstreams at a time. */
   maxStreams: number;
-  directory: { remove(session: AgentSession): void; wasAway(session: AgentSession, times: TimesAway): void };
+  directory: {
+    remove(session: AgentSession): void;
+    wasAway(session: AgentSession, times: TimesAway): void;
+    noteBudget(session: AgentSession): void;
+  };
   refusals: RefusalLog;
   turns: RequestTurns;
   /** Of agents that have not authenticated. */
@@ -398,6 +402,7 @@ export class AgentSession implements ListenerOwner {
 
   #noteBudget(budget: BudgetReport): RpcAnswer {
     this.#budget = { ...budget, at: performance.now() };
+    this.own.directory.noteBudget(this);
     if (budget.RetryAfterS === 0) return { body: {} };
     // Connections to upstreams wait for the next request, and would serve it.
     for (const { id, lane } of this.#listeners.values()) {

@@ -59,6 +59,9 @@ export class LiveAgents implements LiveView {
     function* sessionsBelow(id: string | null) {
       for (const session of sessions.below(id)) yield sessionView(session);
     }
+    function* sessionsWithBudget() {
+      for (const session of sessions.withBudget) yield sessionView(session);
+    }
     function* endpointsBelow(id: string | null) {
       for (const endpoint of online.below(id)) yield* endpointView(endpoint);
     }
@@ -72,6 +75,7 @@ export class LiveAgents implements LiveView {
     return {
       session: (id) => [...sessions.withId(id)].slice(-1).map(sessionView)[0] ?? null,
       sessionsOf: (id) => lastOfEach([...sessions.ofCredential(id)]).map(sessionView),
+      sessionsWithBudget,
       sessionsBelow,
       tunnel: (id) => tunnelView(ofTunnel(id))[0] ?? null,
       tunnelsOf: (id) => ofSession(id).filter(isOnline).flatMap(tunnelView),

@@ -271,6 +271,10 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
     this.emit('refused', error instanceof FormerDeviceRefused ? error.device.id : null);
   }
 
+  noteBudget(session: AgentSession): void {
+    this.#sessions.noteBudget(session);
+  }
+
   wasAway(session: AgentSession, times: TimesAway): void {
     this.emit('away', session, times);
   }

@@ -16,6 +16,7 @@ export class SessionSet<S extends SessionKeys> implements Iterable<S> {
   readonly #byId = new ClientShares<S>(sameKey);
   readonly #byCredential = new ClientShares<S>(sameKey);
   readonly #idsInOrder = new SortedKeys();
+  readonly #withBudget = new Set<S>();
   /** How many ids there are: connections of one agent share one. */
   #ids = 0;
   /** By the process of their agent, if its metadata names one. */
@@ -48,6 +49,7 @@ export class SessionSet<S extends SessionKeys> implements Iterable<S> {
   delete(session: S): boolean {
     const { id, credential, agent } = session;
     if (!this.#all.delete(session)) return false;
+    this.#withBudget.delete(session);
     this.#byId.delete(id, session);
     if (this.#byId.of(id).size === 0) {
       this.#idsInOrder.delete(id);
@@ -61,6 +63,15 @@ export class SessionSet<S extends SessionKeys> implements Iterable<S> {
   /** Those with an id: the connections of one agent, and of others that have sent the same id. */
   withId(id: string): ReadonlySet<S> {
     return this.#byId.of(id);
+  }
+
+  /** Those of devices that say something of a data budget, see {@link noteBudget}. */
+  get withBudget(): ReadonlySet<S> {
+    return this.#withBudget;
+  }
+
+  noteBudget(session: S): void {
+    if (this.#all.has(session)) this.#withBudget.add(session);
   }
 
   /** The newest with each id below one, the last id first; null: all. */

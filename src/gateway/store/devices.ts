@@ -72,6 +72,11 @@ export interface OfflineDevice extends Pick<DeviceRow, 'id' | 'name' | 'site' | 
   ip: string | null;
 }
 
+type OfflineValues = [
+  ...[id: string, name: string, site: string, labels: string],
+  ...[since: string, ip: string | null, credentialId: string | null],
+];
+
 /** The device that has an authtoken; its labels are JSON. */
 export type CredentialDevice = Pick<DeviceRow, 'id' | 'name' | 'site'> & { labels: string };
 
@@ -209,15 +214,20 @@ export class Devices extends tableOf('devices', deviceColumns) {
   }
 
   /**
-   * Devices that have joined and were online, without those that are online now; the longest ago first.
-   * @param online the authtokens of those that are
+   * Devices that have joined and were online, without those that are online now; the longest ago first. One that goes offline
+   * is among them as soon as that is recorded: a few seconds later.
+   * @param isOnline by the authtoken
    */
-  offline(online: readonly string[]): OfflineDevice[] {
-    const sql = `SELECT id, name, site, labels, last_seen_at AS since, last_ip AS ip FROM devices
-      WHERE status = 'enrolled' AND last_seen_at IS NOT NULL
-        AND COALESCE(credential_id, '') NOT IN (SELECT value FROM json_each(?)) ORDER BY last_seen_at, id`;
-    const rows = this.database.all<Omit<OfflineDevice, 'labels'> & { labels: string }>(sql, [JSON.stringify(online)]);
-    return rows.map((row) => ({ ...row, labels: JSON.parse(row.labels) }));
+  offline(isOnline: (credentialId: string) => boolean): OfflineDevice[] {
+    // Looks at no others: an index has these.
+    const sql = `SELECT id, name, site, labels, last_seen_at, last_ip, credential_id FROM devices
+      WHERE status = 'enrolled' AND online = 0 AND last_seen_at IS NOT NULL ORDER BY last_seen_at, id`;
+    const rows = this.database.allValues(sql, []) as OfflineValues[];
+    return rows.flatMap(([id, name, site, labels, since, ip, credentialId]) =>
+      credentialId !== null && isOnline(credentialId)
+        ? []
+        : { id, name, site, labels: labels === '{}' ? {} : JSON.parse(labels), since, ip },
+    );
   }
 
   /** How many devices have joined and were online, by site and by the address that they came from last. */

@@ -732,6 +732,11 @@ const MIGRATIONS: readonly string[] = [
   ALTER TABLE audit_log ADD COLUMN part_of TEXT;
   CREATE INDEX audit_log_parts ON audit_log (part_of, id) WHERE part_of IS NOT NULL;
   `,
+  `
+  -- Few of many, and asked for every few seconds.
+  CREATE INDEX devices_offline ON devices (last_seen_at, id)
+    WHERE status = 'enrolled' AND online = 0 AND last_seen_at IS NOT NULL;
+  `,
 ];
 
 /** Of a database that this program has written. */
