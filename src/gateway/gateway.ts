@@ -84,7 +84,7 @@ import { watchProcess } from './metrics/process-watch.ts';
 import { FleetUpdates } from './releases/fleet-updates.ts';
 import { EndpointBinder } from './sessions/endpoint-binder.ts';
 import { LiveAgents } from './sessions/live-agents.ts';
-import { SessionServer } from './sessions/session-server.ts';
+import { MAX_UNAUTHENTICATED, SessionServer } from './sessions/session-server.ts';
 import { createShareLinks, ownerOf } from './share-links/share-links.ts';
 import { createSignIn } from './sign-in/create-sign-in.ts';
 import { PeopleProvider } from './sign-in/people-provider.ts';
@@ -212,7 +212,11 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     ...{ options, store, domains, endpoints, counters, activity, clock: systemClock, log, onStop },
     catchUp: async () => cluster?.catchUp(),
     addresses: { baseDomain, ports, tcpHost: tcpHost(baseDomain) },
-    shares: descriptorShares(descriptorLimit()),
+    shares: descriptorShares(descriptorLimit(), {
+      connections: options.edgeLimits?.connections ?? HTTP_LIMITS.connections,
+      hellos: TLS_LIMITS.hellos,
+      unauthenticated: MAX_UNAUTHENTICATED,
+    }),
     balancers: options.balancers?.length ? new LoadBalancers(options.balancers, log) : null,
   };
   const { addresses, shares } = context;

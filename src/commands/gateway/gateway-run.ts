@@ -99,10 +99,11 @@ function programOf({ httpsPort, sessionAddress }: Gateway): SupervisedProgram {
 }
 
 function announce(gateway: Gateway, { tcpPorts }: GatewayServerSettings, log: Log): void {
-  const { sessionAddress, httpsPort, httpPort, caFile, apiUrl } = gateway;
+  const { sessionAddress, httpsPort, httpPort, caFile, apiUrl, sessions } = gateway;
+  const { sessions: max_sessions, limitedBy: limited_by } = sessions.room;
   const tcp = tcpPorts && `${tcpPorts.first}-${tcpPorts.last}`;
   const addresses = { agents: sessionAddress, https: httpsPort, http: httpPort, tcp, api: apiUrl, ca: caFile };
-  log.info(addresses, 'gateway listening');
+  log.info({ ...addresses, max_sessions, limited_by }, 'gateway listening');
   if (gateway.store.apiKeys.page(null, 1).length > 0) return;
   log.info({ command: ownCommand('gateway api-key create --description laptop') }, 'no API key yet; create one');
 }

@@ -28,16 +28,16 @@ export function findInCluster({ nodes, rows, here }: Sources): LiveFinder {
   const ofKind = (kind: string) => (row: OnlineRow) => row.view.id.startsWith(kind);
   const sessionsIn = (found: Iterable<OnlineRow>) => shown(found).map(({ view }) => view as LiveSession);
   const withOthers = (own: readonly LiveEndpoint[], found: Iterable<OnlineRow>): LiveEndpoint[] => {
-    const there = shown(found).map((row) => ({ node: row.node, endpoint: endpointOf(row) }));
+    const there = shown(found).map((row) => ({ node: row.node, endpoint: endpointIn(row) }));
     return unique(ofOneNode([...own.map((endpoint) => ({ node: nodes.self, endpoint })), ...there], nodes.self));
   };
   /** Whether it is the one of its agent's endpoints at several nodes that is shown. */
   const isTheShown = (row: OnlineRow): boolean => {
-    const endpoint = endpointOf(row);
+    const endpoint = endpointIn(row);
     const key = endpointKey(endpoint);
     if (here.tunnelsOf(endpoint.sessionId ?? '').some(({ publicUrl }) => publicUrl === endpoint.url)) return false;
     const rivals = shown(rows.ofSession(endpoint.sessionId ?? '')).filter(ofKind('ep_'));
-    return rivals.every((rival) => rival.node >= row.node || endpointKey(endpointOf(rival)) !== key);
+    return rivals.every((rival) => rival.node >= row.node || endpointKey(endpointIn(rival)) !== key);
   };
   const endpointsIn = (found: Iterable<OnlineRow>) => shown(found).filter(ofKind('ep_')).filter(isTheShown);
   const labelledIn = (found: Iterable<OnlineRow>) =>
@@ -60,13 +60,13 @@ export function findInCluster({ nodes, rows, here }: Sources): LiveFinder {
     for (const found of below('ep_', id)) yield* endpointsIn(found);
   }
   function* endpointsBelow(id: string | null) {
-    for (const row of endpointRowsBelow(id)) yield endpointOf(row);
+    for (const row of endpointRowsBelow(id)) yield endpointIn(row);
   }
   function* labelledBelow(id: string | null) {
     for (const found of below('tn_', id)) yield* labelledIn(found);
   }
   function* tunnelsBelow(id: string | null) {
-    for (const row of endpointRowsBelow(id && `ep_${ksuidOf(id)}`)) yield tunnelOf(endpointOf(row));
+    for (const row of endpointRowsBelow(id && `ep_${ksuidOf(id)}`)) yield tunnelOf(endpointIn(row));
   }
   return {
     session: (id) => here.session(id) ?? sessionsIn(rows.withId(id))[0] ?? null,
@@ -76,27 +76,27 @@ export function findInCluster({ nodes, rows, here }: Sources): LiveFinder {
     tunnel: (id) =>
       here.tunnel(id) ??
       labelledIn(rows.withId(id))[0] ??
-      endpointsIn(rows.withId(`ep_${ksuidOf(id)}`)).map((row) => tunnelOf(endpointOf(row)))[0] ??
+      endpointsIn(rows.withId(`ep_${ksuidOf(id)}`)).map((row) => tunnelOf(endpointIn(row)))[0] ??
       null,
     tunnelsOf: (id) =>
       unique([
         ...here.tunnelsOf(id),
         ...labelledIn(rows.ofSession(id)),
-        ...endpointsIn(rows.ofSession(id)).map((row) => tunnelOf(endpointOf(row))),
+        ...endpointsIn(rows.ofSession(id)).map((row) => tunnelOf(endpointIn(row))),
       ]),
     tunnelsWith: (labels) => [
       ...here.tunnelsWith(labels),
       ...labelledIn(rows.labelled).filter((each) => matchesSelector(each.labels ?? {}, labels)),
     ],
     tunnelsBelow: (id) => merged([here.tunnelsBelow(id), labelledBelow(id), tunnelsBelow(id)]),
-    endpoint: (id) => here.endpoint(id) ?? endpointsIn(rows.withId(id)).map(endpointOf)[0] ?? null,
+    endpoint: (id) => here.endpoint(id) ?? endpointsIn(rows.withId(id)).map(endpointIn)[0] ?? null,
     endpointsOf: (id) => withOthers(here.endpointsOf(id), rows.endpointsOf(id)),
     endpointsAt: (place) => withOthers(here.endpointsAt(place), rows.at(place)),
     endpointsBelow: (id) => merged([here.endpointsBelow(id), endpointsBelow(id)]),
   };
 }
 
-export const endpointOf = ({ view }: OnlineRow): LiveEndpoint => ({ ...(view as LiveEndpoint), traffic: null });
+export const endpointIn = ({ view }: OnlineRow): LiveEndpoint => ({ ...(view as LiveEndpoint), traffic: null });
 
 export function tunnelOf(endpoint: LiveEndpoint): LiveTunnel {
   return {

@@ -18,7 +18,7 @@ import {
 } from '../endpoints/live-view.ts';
 import type { Node } from '../store/shared/postgres.ts';
 import type { Database } from '../store/sql/database.ts';
-import { endpointOf, findInCluster, isShown, ofOneNode, tunnelOf, unique } from './cluster-finder.ts';
+import { endpointIn, findInCluster, isShown, ofOneNode, tunnelOf, unique } from './cluster-finder.ts';
 import { type Nodes, shownState } from './nodes.ts';
 import type { OnlineRow, OnlineRows } from './online-rows.ts';
 
@@ -86,7 +86,7 @@ export class ClusterLive implements LiveView {
   endpoints(): readonly LiveEndpoint[] {
     const { here, nodes } = this.options;
     const all = here.endpoints().map((endpoint) => ({ node: nodes.self, endpoint }));
-    for (const row of this.#others('ep_')) all.push({ node: row.node, endpoint: endpointOf(row) });
+    for (const row of this.#others('ep_')) all.push({ node: row.node, endpoint: endpointIn(row) });
     return unique(ofOneNode(all, nodes.self));
   }
 

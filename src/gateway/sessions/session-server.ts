@@ -124,6 +124,15 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
     });
   }
 
+  /** How many sessions there can be, and what limits them. */
+  get room(): { sessions: number; limitedBy: 'GATEWAY_MAX_SESSIONS' | 'memory' | 'file descriptors' } {
+    const { options, shares } = this.context;
+    const { sessions } = this.#limits;
+    const isSet = options.agentLimits?.sessions !== undefined;
+    if (sessions === shares.sessions) return { sessions, limitedBy: 'file descriptors' };
+    return { sessions, limitedBy: isSet ? 'GATEWAY_MAX_SESSIONS' : 'memory' };
+  }
+
   get sessions(): SessionSet<AgentSession> {
     return this.#sessions;
   }
