@@ -19,6 +19,10 @@ interface Load {
   /** Duration, unless `requests` sets a number of requests. */
   seconds?: number;
   requests?: number;
+  /** Seconds after which connections are cut, whatever they have under way. */
+  within?: number;
+  /** Connections may break: what was under way took as long as that, and a new one follows. */
+  tolerant?: boolean;
   /** Prints a line right away: for a load that is stopped rather than awaited. */
   unattended?: boolean;
 }
@@ -29,7 +33,9 @@ const request = upload
   ? `POST ${load.path} HTTP/1.1\r\nHost: ${load.name}\r\nContent-Length: ${upload}\r\n\r\n`
   : `GET ${load.path} HTTP/1.1\r\nHost: ${load.name}\r\n\r\n`;
 const piece = Buffer.alloc(256 * 1024, 'x');
+const RETRY_MS = 200;
 const latencies: number[] = [];
+const sockets = new Set<Socket>();
 let bytes = 0;
 let left = load.requests ?? Number.POSITIVE_INFINITY;
 let open = load.connections;
@@ -37,6 +43,7 @@ const started = performance.now();
 const end = load.seconds === undefined ? Number.POSITIVE_INFINITY : started + load.seconds * 1000;
 
 if (load.unattended) console.log('{}');
+if (load.within !== undefined) setTimeout(cut, load.within * 1000).unref();
 for (let i = 0; i < load.connections; i++) run(dial());
 
 function dial(): Socket {
@@ -44,7 +51,13 @@ function dial(): Socket {
   return load.tls ? connectTls({ ...address, servername: load.name, rejectUnauthorized: false }) : connect(address);
 }
 
+function cut(): void {
+  left = 0;
+  for (const socket of sockets) socket.destroy();
+}
+
 function run(socket: Socket): void {
+  sockets.add(socket);
   let head = '';
   let bodyLeft = -1;
   let sent = 0;
@@ -88,9 +101,13 @@ function run(socket: Socket): void {
     next();
   });
   socket.on('error', (error) => {
-    throw error;
+    if (!load.tolerant) throw error;
+    latencies.push(performance.now() - sent);
+    left += 1;
   });
-  socket.on('close', () => {
+  socket.on('close', (isBroken) => {
+    sockets.delete(socket);
+    if (isBroken && left > 0 && performance.now() < end) return void setTimeout(() => run(dial()), RETRY_MS);
     open -= 1;
     if (open === 0) finish();
   });

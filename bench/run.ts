@@ -16,9 +16,10 @@ import { benchPolicy } from './policy.ts';
 import { benchSessions } from './sessions.ts';
 import { benchSoak } from './soak.ts';
 import { benchTraffic } from './traffic.ts';
-import { benchWan, WAN_PROFILES } from './wan.ts';
+import { benchLossy, benchWan, LOSSY_PROFILES, WAN_PROFILES } from './wan.ts';
 
 const wan = Object.entries(WAN_PROFILES).map(([name, link]) => [name, () => benchWan(link)] as const);
+const lossy = Object.entries(LOSSY_PROFILES).map(([name, link]) => [name, () => benchLossy(link)] as const);
 
 const BENCHES: Record<string, () => Promise<void>> = {
   traffic: benchTraffic,
@@ -38,9 +39,24 @@ const BENCHES: Record<string, () => Promise<void>> = {
     for (const [, bench] of wan) await bench();
   },
   ...Object.fromEntries(wan),
+  'wan-lossy': async () => {
+    for (const [, bench] of lossy) await bench();
+  },
+  ...Object.fromEntries(lossy),
 };
 /** Take minutes or root, and only run on request. */
-const LONG = ['history', 'cluster', 'catch-up', 'data', 'far', 'soak', 'wan', ...Object.keys(WAN_PROFILES)];
+const LONG = [
+  'history',
+  'cluster',
+  'catch-up',
+  'data',
+  'far',
+  'soak',
+  'wan',
+  ...Object.keys(WAN_PROFILES),
+  'wan-lossy',
+  ...Object.keys(LOSSY_PROFILES),
+];
 
 const wanted = process.argv.slice(2);
 for (const name of wanted) {

@@ -11,6 +11,7 @@ export const FIELDS: Readonly<Record<string, string>> = {
   api_key: 'who sent the request: an API key (`ak_…`), a person at the dashboard (`prs_…`), or `gateway`',
   assignments: 'what systemd was notified of',
   backend: 'backend of the TLS edge (`bkd_…`)',
+  before: 'when the certificate was to renew before',
   by: 'id of the API key or person, or `gateway` for a command on its machine',
   ca: 'file of the CA certificate',
   ca_file: 'file of the CA certificate',
@@ -24,6 +25,7 @@ export const FIELDS: Readonly<Record<string, string>> = {
   left: 'how many of them have not had their turn',
   commit: 'number of the last commit of the shared database',
   proved: 'the time by the gateway',
+  remark: 'what is not as the settings want it',
   setting: 'name of a setting',
   shown: 'the time by the clock of this machine',
   value: 'what counts for a setting',
@@ -109,4 +111,5 @@ export const FIELDS: Readonly<Record<string, string>> = {
   version: 'version of the agent, or of a release',
   warnings: 'number of warnings',
   wait_ms: 'milliseconds until the next attempt',
+  why: 'URL of a page of the CA with the reason; null: none',
 };

@@ -25,6 +25,10 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'changes of the shared database not applied': 'check the disk; report it as a bug when it repeats',
   "certificates of the gateway's own names not renewed":
     'set `GATEWAY_ACME_DIRECTORY` as before; `GATEWAY_ACME_OWN_NAMES=none` deletes them',
+  'renewal times not read from the CA': 'report it as a bug when it repeats; certificates are renewed by their age',
+  'renewal moved as the CA asks': 'none; `why` is a page of the CA about it',
+  'certificate issued with other terms than set':
+    'change the setting: `GATEWAY_ACME_CHAIN` names a chain that the CA does not offer',
   'shared database was put back to an older state: what came after it is gone':
     'if nobody has restored PostgreSQL or promoted a standby: check which server `GATEWAY_DATABASE_URL` leads to',
   'catching up with the shared database': 'none: a slow link, or many changes',
@@ -98,6 +102,8 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'name of a device taken by another authtoken':
     'if that was no intention, change the rules of the authtoken that uses it now',
   'event loop stalled': 'look for expensive policies and a busy machine',
+  'gateway not trusted; joining later':
+    'update the gateway, or make a new code; `reason` says whose certificate it has',
   'gateway unreachable; joining later': 'check the network; `reason` says what failed',
   'join code not readable': 'give the file to the service’s user, or set AGENT_JOIN_CODE',
   'waiting for approval': 'approve the device on the gateway: `device-agent gateway devices approve <name>`',

@@ -63,7 +63,10 @@ export async function diagnoseAgent({ env, folder, isService }: Place): Promise<
     // The check of the settings reports the error.
     dateFrom: management instanceof OperatorError ? null : management.apiUrl,
     ...doubts,
-    ...(isService && { service: () => serviceState(AGENT_SERVICE, thisProgram(), thisHost()) }),
+    ...(isService && {
+      service: () => serviceState(AGENT_SERVICE, thisProgram(), thisHost()),
+      lastUpdate: async () => (await import('../update/updater.ts')).lastFailure(),
+    }),
   });
 }
 

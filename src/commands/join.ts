@@ -171,11 +171,11 @@ async function authtokenIn({ settings, authtoken }: JoinFiles): Promise<string |
 /** Says once why a device has not joined yet. */
 export function tellOnce(): EnrolOptions['onWait'] {
   let last = '';
-  return ({ reason, isPending }) => {
+  return ({ reason, isPending, isDistrusted }) => {
     if (reason === last) return;
     last = reason;
     const advice = isPending ? ': run `device-agent gateway devices approve` on the gateway' : '; trying again';
-    note(printable(`${isPending ? '' : 'gateway unreachable: '}${reason}${advice}`));
+    note(printable(`${isPending || isDistrusted ? '' : 'gateway unreachable: '}${reason}${advice}`));
   };
 }
 

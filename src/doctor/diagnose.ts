@@ -20,10 +20,11 @@ import { dataFolderCheck } from './data-folder.ts';
 import { type Check, check, type Finding, failed, NotKnown, ok, type Result, runChecks, skipped } from './finding.ts';
 import { gatewayCheck, type Reach, Silence } from './gateway-reach.ts';
 import { domainNamesCheck, gatewayNameCheck, type Resolve, systemResolve } from './names.ts';
-import { nodeVersionCheck, serviceCheck } from './platform.ts';
+import { type FailedUpdate, nodeVersionCheck, serviceCheck, updateCheck } from './platform.ts';
 import { portsCheck } from './ports.ts';
 import { findRunningAgent, liveTunnels, runningAgentCheck } from './running-agent.ts';
 import { sessionChecks } from './session.ts';
+import { tcpCheck } from './tcp.ts';
 import { tunnelFileCheck, upstreamsCheck } from './tunnels.ts';
 
 export interface Surroundings {
@@ -33,6 +34,8 @@ export interface Surroundings {
   nodeVersion?: string;
   /** Left out: the systemd service is not checked. */
   service?: () => Promise<ServiceState>;
+  /** How the last update failed; left out: nobody can tell. */
+  lastUpdate?: () => Promise<FailedUpdate | null>;
   /** Variables that look like settings but are unrecognised. */
   unknownSettings?: readonly string[];
   /** Lines of the files with settings that do not count as they seem to. */
@@ -51,8 +54,12 @@ const REACH_MS = 4_000;
  * @param settings an error when they are invalid
  */
 export async function diagnose(settings: Settings | Error, surroundings: Surroundings): Promise<Finding[]> {
-  const { nodeVersion, service, patience = 1 } = surroundings;
-  const first = [nodeVersionCheck(nodeVersion), ...(service ? [serviceCheck(service, AGENT_SERVICE.name)] : [])];
+  const { nodeVersion, service, lastUpdate, patience = 1 } = surroundings;
+  const first = [
+    nodeVersionCheck(nodeVersion),
+    ...(service ? [serviceCheck(service, AGENT_SERVICE.name)] : []),
+    ...(lastUpdate ? [updateCheck(lastUpdate)] : []),
+  ];
   const misspelt = doubtsOf(surroundings);
   if (settings instanceof Error) return runChecks([...first, ...settingsProblems(settings, misspelt)], [], patience);
   const secrets = [...secretsOf(settings), apiTokenIfAny(settings) ?? ''];
@@ -96,6 +103,7 @@ async function checksFor(
       proxies: isEmbedded ? NO_PROXIES : gateway.proxies,
       patience,
     }),
+    tcpCheck(AGENT_SERVICE.name),
     gatewayNameCheck(link, resolve),
     gatewayCheck(link, reach, isCloud),
     ...sessionChecks({

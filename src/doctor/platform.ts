@@ -1,5 +1,6 @@
 import { rootCommand } from '../lib/process/own-command.ts';
 import { isSupportedNode, OLDEST_NODE } from '../node-version.ts';
+import { VERSION } from '../packaged.ts';
 import type { ServiceState } from '../service/service-state.ts';
 import { type Check, check, failed, ok, type Result } from './finding.ts';
 
@@ -14,6 +15,30 @@ export function nodeVersionCheck(version = process.version): Check {
 /** Checks that the systemd service runs, and starts at boot. */
 export function serviceCheck(find: () => Promise<ServiceState>, service: string): Check {
   return { name: 'service', title: 'Service', run: async () => judge(await find(), service) };
+}
+
+/** An update that ended with the version before it, or was given up where it stays. */
+export interface FailedUpdate {
+  readonly result: 'returned' | 'kept' | 'confirmed';
+  readonly from: string;
+  readonly to: string;
+  readonly reason: string | null;
+  /** Whether it is not tried again. */
+  readonly isGivenUp: boolean;
+}
+
+/** Says how the last update failed: the version before it runs, so nothing else would. */
+export function updateCheck(find: () => Promise<FailedUpdate | null>): Check {
+  return check('update', 'Update', async () => {
+    const last = await find();
+    if (last === null || (last.result === 'returned' ? last.from : last.to) !== VERSION) return ok('none has failed');
+    const { result, to, reason, isGivenUp } = last;
+    const why = reason === null ? '' : `: ${reason}`;
+    const advice = `see journalctl -u device-agent-update; to try it again: ${rootCommand(`update --to ${to}`)}`;
+    if (result === 'kept') return failed(`version ${to} was given up, and stays nevertheless${why}`, advice);
+    if (isGivenUp) return failed(`version ${to} was given up${why}; it is not tried again`, advice);
+    return ok(`version ${to} went back, and may be tried again${why}`);
+  });
 }
 
 function judge({ state, lines: [first = state, ...lines] }: ServiceState, service: string): Result {

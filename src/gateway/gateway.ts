@@ -55,6 +55,7 @@ import { AddressDatabases } from './endpoints/address-databases.ts';
 import { admitting, applicationsOf } from './endpoints/applications.ts';
 import {
   apiHost,
+  apiOrigin,
   connectHost,
   gatewayDomains,
   joinOrigin,
@@ -63,13 +64,14 @@ import {
   signInHost,
   signInOrigin,
   tcpHost,
+  urlHostOf,
 } from './endpoints/domain-names.ts';
-import { urlOf } from './endpoints/endpoint-address.ts';
 import { EndpointPolicies } from './endpoints/endpoint-policies.ts';
 import { EndpointRegistry } from './endpoints/endpoint-registry.ts';
 import { countedBy, type GatewayReport, type ReportedCondition } from './endpoints/live-view.ts';
 import { OnlineAddressesFile } from './endpoints/online-addresses-file.ts';
 import type { Labels } from './endpoints/online-endpoint.ts';
+import { PortNames } from './endpoints/port-names.ts';
 import { ProbeTokens } from './endpoints/probe-outcome.ts';
 import { withStored } from './endpoints/stored-endpoints.ts';
 import { TcpPortAllocator } from './endpoints/tcp-port-allocator.ts';
@@ -130,6 +132,7 @@ export interface Gateway {
 const EVENT_IDLE_MS = 4_000;
 /** As documented. */
 const LATENCY_LIMIT_MS = 5_000;
+const DAY_MS = 86_400_000;
 /** Less than other gateways wait for the answer. */
 const CONDITIONS_MS = 500;
 
@@ -202,16 +205,18 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   const options = await withEqualSettings(given, store, { othersServe, log });
 
   // What all parts from here on share. The counters leave out what another gateway has passed on and counts itself.
-  const domains = gatewayDomains(options.domain.toLowerCase());
+  const { ip = null, httpsPorts = null } = options;
+  const domains = gatewayDomains(options.domain.toLowerCase(), ip);
   const { baseDomain } = domains;
   const connect = connectHost(baseDomain);
   const counters = new EdgeCounters((connection) => relays?.isLast(connection) === true);
   const activity = new ActivityLog(store, log);
   const ports = { http: options.httpPort, https: options.httpsPort };
+  const portNames = ip === null ? null : new PortNames(ip, { names: store.namePorts, range: httpsPorts, log });
   const context: GatewayContext = {
     ...{ options, store, domains, endpoints, counters, activity, clock: systemClock, log, onStop },
     catchUp: async () => cluster?.catchUp(),
-    addresses: { baseDomain, ports, tcpHost: tcpHost(baseDomain) },
+    addresses: { baseDomain, ports, tcpHost: tcpHost(baseDomain, ip), ...(portNames && { byPort: portNames }) },
     shares: descriptorShares(descriptorLimit(), {
       connections: options.edgeLimits?.connections ?? HTTP_LIMITS.connections,
       hellos: TLS_LIMITS.hellos,
@@ -331,18 +336,24 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   // Ports of tcp endpoints, then agents, which may bind them at once.
   const tcpPorts = options.tcpPorts ?? null;
   const internal = internalLookup({ endpoints, relays });
-  const tcpListeners = tcpPorts && new TcpListeners(context, { internal, isRefused, relays });
+  const hasPorts = tcpPorts !== null || (portNames?.range ?? null) !== null;
+  const tcpListeners = hasPorts
+    ? new TcpListeners(context, { internal, isRefused, relays, named: portNames, edge })
+    : null;
   if (tcpListeners) {
     onStop(() => tcpListeners.stop());
     cluster?.openPorts(tcpListeners);
   }
-  onStop(cloudEndpoints.openPorts(tcpListeners));
+  onStop(cloudEndpoints.openPorts(tcpPorts && tcpListeners));
+  const ofListeners = tcpListeners && { opener: tcpListeners, maxOpen: shares.tcpPorts, log };
   const allocator =
-    tcpListeners &&
-    new TcpPortAllocator({
-      ...{ range: tcpPorts, opener: tcpListeners, log },
-      ...{ memory: store.tcpPorts, maxOpen: shares.tcpPorts },
+    ofListeners && tcpPorts && new TcpPortAllocator({ ...ofListeners, range: tcpPorts, memory: store.tcpPorts });
+  if (ofListeners && portNames?.range)
+    portNames.allocator = new TcpPortAllocator({
+      ...{ ...ofListeners, kind: 'named', range: portNames.range, memory: store.namePorts },
     });
+  const inUse = setInterval(() => portNames?.allocator?.touch().catch(() => {}), DAY_MS).unref();
+  onStop(() => clearInterval(inUse));
   const acl = new AuthtokenAcl(store, domains, addresses.ports.https);
   const names = new SiteNameGrants(context, {
     isOnlineElsewhere: (host, credentialId) =>
@@ -355,11 +366,13 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   const leases = cluster?.leases ?? null;
   const sessions = new SessionServer(context, {
     access: new AuthtokenAuthentication(context, acl, names, refusesAgent),
-    binder: new EndpointBinder(context, { policies, tcpPorts: allocator, leases, watch }),
-    issueCertificate: () => ca.issue([...new Set([connect, options.host, 'localhost', '127.0.0.1', '::1'])]),
+    binder: new EndpointBinder(context, { policies, tcpPorts: allocator, portNames, leases, watch }),
+    issueCertificate: () =>
+      ca.issue([...new Set([connect, options.host, 'localhost', '127.0.0.1', '::1', ...(ip ? [ip] : [])])]),
     tickets: agentTickets,
     leases,
     node: cluster?.sessionNode(connect) ?? null,
+    relays,
   });
   const sessionPort = await sessions.start();
   onStop(() => sessions.stop());
@@ -440,9 +453,9 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     else answer(question === 'metrics' ? metricsHere() : report().then((counted) => JSON.stringify(counted)));
   });
   const place: GatewayPlace = {
-    ...joinOrigin(options.apiUrl ?? null, baseDomain, httpsPort),
+    ...joinOrigin(options.apiUrl ?? null, baseDomain, httpsPort, ip),
     signInOrigin: signInOrigin(options.apiUrl ?? null, baseDomain, httpsPort),
-    sessionAddress: sessionAddress({ host: options.host, baseDomain, sessionPort, httpsPort }),
+    sessionAddress: sessionAddress({ host: options.host, baseDomain, sessionPort, httpsPort, ip }),
     tcpHost: addresses.tcpHost,
     caPem: ca.caPem,
     publicNames: options.acme?.ownNames ?? 'none',
@@ -451,7 +464,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     ca,
     certificates: () => [connect, apiHost(baseDomain)].flatMap((name) => domainCertificates.pairFor(name)?.cert ?? []),
   });
-  const apiUrl = options.apiUrl ?? urlOf({ protocol: 'https', host: apiHost(baseDomain), port: httpsPort });
+  const apiUrl = options.apiUrl ?? apiOrigin(null, baseDomain, httpsPort, ip);
   // It takes none older than itself.
   const signInCodes = new OneTimeCodes();
   const messages = () => startMessages(context, { conditions, live, origin: new URL(apiUrl).origin, isSender });
@@ -461,7 +474,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   if (database.unwritable === null && cluster === null) onStop(bulkActions.start());
   else if (database.unwritable === null) cluster?.primary.whileSelf(() => bulkActions.start());
   const serve = (name: string, load: () => Promise<RequestListener>) => services.set(name, lazyListener(load, log));
-  serve(apiHost(baseDomain), async () => {
+  const loadApi = async () => {
     const { createManagementApi, DEFAULT_LIMITS } = await import('./api/management-api.ts');
     const app = createManagementApi(
       {
@@ -495,7 +508,11 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     );
     serviceMessages.adopt(app);
     return app;
-  });
+  };
+  serve(apiHost(baseDomain), loadApi);
+  const api = services.get(apiHost(baseDomain));
+  // Clients that connect to an address name no host in the handshake: it is in their requests.
+  if (ip !== null && api) services.set(urlHostOf(ip), api);
   serve(signInHost(baseDomain), async () => {
     const { createSignInPage } = await import('./sign-in/page/sign-in-page.ts');
     const applications = (person: SignedInPerson, port: string) =>

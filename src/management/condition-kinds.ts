@@ -122,7 +122,8 @@ export const CONDITIONS = {
   update_failed: {
     severity: 'warning',
     title: 'An update failed',
-    remedy: 'see journalctl -u device-agent-update on that machine; then offer a newer release, or stop this one',
+    remedy:
+      'see journalctl -u device-agent-update on that machine; then offer a newer release, or stop this one; device-agent update --to tries a version that was given up',
     minutes: 5,
   },
   release: {

@@ -4,6 +4,7 @@ import type { Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import { hostPort } from '../lib/network/ip-address.ts';
 import { lookupName } from '../lib/network/loopback-names.ts';
+import { pinnedProtocols } from '../lib/network/pinned-chain.ts';
 import { connectionFor } from '../lib/network/proxied-connection.ts';
 import { NO_PROXIES, type ProxyRules } from '../lib/network/proxy-rules.ts';
 import type { TrustedTime } from '../lib/network/trusted-time.ts';
@@ -12,6 +13,8 @@ import type { TrustedTime } from '../lib/network/trusted-time.ts';
 export interface FetchOptions {
   /** PEM of the CA to trust instead of the public CAs. */
   ca?: string;
+  /** PEM of those of them that a gateway is asked for a chain of; left out: all, if they are few. */
+  pinned?: string;
   proxies?: ProxyRules;
   /** Connects here instead of the URL's host, whose certificate it still requires. */
   address?: {
@@ -51,10 +54,15 @@ export function fetchTrusting({ maxBytes = MAX_BYTES, ...options }: FetchOptions
 export function requestTrusting(
   address: string,
   { method, headers, signal }: Pick<FetchRequest, 'method' | 'headers' | 'signal'>,
-  { ca, proxies = NO_PROXIES, address: place, isUnverified, time }: Omit<FetchOptions, 'maxBytes'>,
+  { ca, pinned = ca, proxies = NO_PROXIES, address: place, isUnverified, time }: Omit<FetchOptions, 'maxBytes'>,
 ): ClientRequest {
   const url = new URL(address);
-  const tls = { ...(ca !== undefined && { ca }), ...(isUnverified && { rejectUnauthorized: false }) };
+  const protocols = pinnedProtocols(pinned);
+  const tls = {
+    ...(ca !== undefined && { ca }),
+    ...(protocols.length > 0 && { ALPNProtocols: protocols }),
+    ...(isUnverified && { rejectUnauthorized: false }),
+  };
   const at = place ? new URL(`https://${hostPort(place.host, place.port)}`) : url;
   const named = { ...tls, ...(place && { servername: url.hostname }) };
   const connect = place?.connect;

@@ -183,8 +183,8 @@ function gatewaySettings(values: Parsed, path: (value: string) => string, proble
     );
   }
   const configured = authtoken ?? (() => '');
-  const authorities = trustedCas(values, path, problems);
   const own = readCertificateFile('AGENT_TIME_CA', values, path, problems);
+  const authorities = trustedCas(values, path, own, problems);
   return {
     kind: 'remote',
     authtoken: () => presentAuthtoken(path(values.DATA_DIR), configured()),
@@ -209,10 +209,15 @@ function embeddedGateway(values: Parsed, chosen: boolean): GatewaySettings {
   };
 }
 
-function trustedCas(values: Parsed, path: (value: string) => string, problems: string[]): TrustedCas | null {
+function trustedCas(
+  values: Parsed,
+  path: (value: string) => string,
+  own: Buffer | null,
+  problems: string[],
+): TrustedCas | null {
   const word = values.NGROK_CA_CERT?.toLowerCase();
   if (word === 'trusted') return null;
-  if (word === 'host') return operatingSystemCas(problems);
+  if (word === 'host') return operatingSystemCas(own, problems);
   const pem = readCertificateFile('NGROK_CA_CERT', values, path, problems);
   return pem === null ? null : { pem };
 }
@@ -242,9 +247,9 @@ function dataBudget(values: Parsed, problems: string[]): BudgetPlan | null {
 }
 
 /** Reads SSL_CERT_FILE from the process's environment, as the SDK does. */
-function operatingSystemCas(problems: string[]): TrustedCas | null {
+function operatingSystemCas(own: Buffer | null, problems: string[]): TrustedCas | null {
   try {
-    return { host: systemCas(process.env.SSL_CERT_FILE || null) };
+    return { host: systemCas(process.env.SSL_CERT_FILE || null), own };
   } catch (error) {
     problems.push(`NGROK_CA_CERT=host: ${messageOf(error)}`);
     return null;

@@ -18,6 +18,10 @@ export interface AcmeSettings {
   /** Resolvers to check records with, `ip` or `ip:port`; null: the operating system's. */
   resolvers: readonly string[] | null;
   ownNames: OwnNamesChoice;
+  /** The certificate profile to order; null or left out: the CA's default. */
+  profile?: string | null;
+  /** Common name of the issuer at the top of the chain to serve; null or left out: the chain that the CA sends first. */
+  chain?: string | null;
 }
 
 /** The DNS server for the challenges of wildcard domains. */

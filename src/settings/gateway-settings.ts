@@ -1,5 +1,5 @@
 import { resolve } from 'node:path';
-import type { Cidr } from '../lib/network/ip-address.ts';
+import { type Cidr, canonicalIpv6, isUnspecified } from '../lib/network/ip-address.ts';
 import type { PortRange } from '../lib/network/port-range.ts';
 import type { AcmeSettings, ChallengeDnsSettings } from './certificate-settings.ts';
 import { type LogSettings, logSettings } from './common-settings.ts';
@@ -49,6 +49,10 @@ export interface ParsedSettings {
   httpsPort: number;
   /** For tcp endpoints; null: disabled. */
   tcpPorts: PortRange | null;
+  /** Where clients reach the gateway when it has no domain; null: it has one. Without brackets, also for IPv6. */
+  ip: string | null;
+  /** For https and tls endpoints at that address; null: disabled. */
+  httpsPorts: PortRange | null;
   /** Extra port for agents; null: none. */
   sessionPort: number | null;
   /** Load balancers, whose connections begin with a PROXY header. */
@@ -139,6 +143,8 @@ const gatewayServerSettings: Assemble<ParsedSettings> = (values, path, problems)
     httpPort: values.GATEWAY_HTTP_PORT,
     httpsPort: values.GATEWAY_HTTPS_PORT,
     tcpPorts: values.GATEWAY_TCP_PORTS,
+    ip: publicIp(values, problems),
+    httpsPorts: values.GATEWAY_HTTPS_PORTS,
     sessionPort: values.GATEWAY_SESSION_PORT,
     balancers: values.GATEWAY_LOAD_BALANCERS ?? [],
     policyNetworks: values.GATEWAY_POLICY_NETWORKS ?? [],
@@ -175,6 +181,20 @@ const gatewayServerSettings: Assemble<ParsedSettings> = (values, path, problems)
   };
 };
 
+function publicIp(values: Parsed, problems: string[]): string | null {
+  const { GATEWAY_IP: ip, GATEWAY_TCP_PORTS: tcp, GATEWAY_HTTPS_PORTS: https } = values;
+  if (ip === null) return null;
+  if (isUnspecified(ip) || ip.includes('%'))
+    problems.push(`GATEWAY_IP="${ip}": must be one address, which clients can connect to`);
+  if (values.GATEWAY_NODE_ADDRESS !== null)
+    problems.push(
+      'GATEWAY_IP: not supported together with GATEWAY_NODE_ADDRESS: its ports belong to one gateway; use a domain for several gateways',
+    );
+  if (tcp && https && tcp.first <= https.last && https.first <= tcp.last)
+    problems.push('GATEWAY_HTTPS_PORTS: overlaps with GATEWAY_TCP_PORTS; choose other ports');
+  return ip.includes(':') && !ip.includes('%') ? canonicalIpv6(ip) : ip;
+}
+
 function edgeLimits(values: Parsed): EdgeLimits {
   const milliseconds = (seconds: number) => seconds * 1000;
   return {
@@ -210,6 +230,8 @@ function acmeSettings(values: Parsed, path: (value: string) => string, problems:
     trust: trust?.toString() ?? null,
     resolvers: values.GATEWAY_DNS_RESOLVERS,
     ownNames,
+    profile: values.GATEWAY_ACME_PROFILE,
+    chain: values.GATEWAY_ACME_CHAIN,
   };
 }
 

@@ -182,6 +182,18 @@ const STANDALONE_GATEWAY = {
   GATEWAY_HOST: ipAddress('Address to listen on; `0.0.0.0` for all, `::` for all including IPv6', {
     default: '127.0.0.1',
   }),
+  GATEWAY_IP: ipAddress(
+    'Public IP address of a gateway that needs no domain: its https and tls endpoints get ports of GATEWAY_HTTPS_PORTS at this address instead of names',
+    {
+      allowed: 'an IP address at which clients and devices reach this gateway',
+      otherwise: 'none; endpoints have names below GATEWAY_DOMAIN',
+      example: '203.0.113.5',
+    },
+  ),
+  GATEWAY_HTTPS_PORTS: portRange(
+    'With GATEWAY_IP: ports for https and tls endpoints, each open only while an endpoint uses it',
+    '21000-21999',
+  ),
   GATEWAY_SESSION_PORT: port('Extra port for agents, which can always connect to connect.<domain> on the HTTPS port', {
     example: '4443',
   }),
@@ -287,7 +299,7 @@ const CERTIFICATES = {
   ),
   GATEWAY_ACME_OWN_NAMES: {
     ...oneOf<OwnNamesChoice>(
-      'Certificates of that CA for the gateway’s own names. `public`: endpoints and the management API; `all`: also the name that agents connect to, which agents that trust only ca.pem then reject',
+      'Certificates of that CA for the gateway’s own names. `public`: endpoints and the management API; `all`: also the name that agents connect to, which SDKs in other programs that trust only ca.pem then reject',
       ['none', 'public', 'all'],
       'none',
     ),
@@ -300,6 +312,14 @@ const CERTIFICATES = {
   GATEWAY_ACME_EAB_HMAC: secret('External account binding: key', 'the key of that identifier, in base64url'),
   GATEWAY_ACME_CA_CERT: file('CA of the ACME server’s own certificate', '/etc/device-agent-gateway/acme-ca.pem', {
     otherwise: 'the public CAs',
+  }),
+  GATEWAY_ACME_PROFILE: text('Certificate profile to order, by the name that the CA gives it', 'a profile of the CA', {
+    otherwise: 'the CA’s default; for IP addresses `shortlived` where the CA has it',
+    example: 'shortlived',
+  }),
+  GATEWAY_ACME_CHAIN: text('Chain to serve, by the common name of its topmost issuer', 'the common name of a CA', {
+    otherwise: 'the chain that the CA sends first',
+    example: 'ISRG Root X1',
   }),
   GATEWAY_DNS_PORT: port('Port of the DNS server that wildcard certificates need; resolvers ask port 53', {
     otherwise: 'no DNS server',

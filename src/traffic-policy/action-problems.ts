@@ -12,6 +12,16 @@ export function parseConfig<Schema extends z.ZodType>(schema: Schema, config: un
   throw new PolicyRefused(parsed.error.issues.map((issue) => problemOf(issue)));
 }
 
+/** @throws {PolicyRefused} for an endpoint without a name, whose neighbours' agents browsers would send its cookies, too */
+export function requireOwnCookies({ ports }: { readonly ports: { readonly hasOwnCookies: boolean } }): void {
+  if (ports.hasOwnCookies) return;
+  throw refusal(
+    'ERR_NGROK_2204',
+    'needs a gateway with a domain: this endpoint has a port of an address, and browsers send the cookies of one port to all; use basic-auth, jwt-validation or a client certificate',
+    'type',
+  );
+}
+
 function problemOf(issue: z.core.$ZodIssue): PolicyProblem {
   return { code: codeOf(issue), place: formatPath(['config', ...issue.path]), message: issue.message };
 }

@@ -206,6 +206,8 @@ export interface PolicyPorts {
   ): Promise<ReplacedText>;
   readonly signIn: SignInPort;
   readonly shareLinks: ShareLinksPort;
+  /** Whether browsers keep cookies for the endpoint alone: they do not tell the ports of an address apart. */
+  readonly hasOwnCookies: boolean;
   /**
    * For gateway-status-page.
    *
@@ -278,6 +280,7 @@ export function standalonePorts(): PolicyPorts {
     replaceIn: async (searched, replacements) => replaceAll(await contentOf(searched, endless()), replacements),
     signIn: NO_SIGN_IN,
     shareLinks: NO_SHARE_LINKS,
+    hasOwnCookies: true,
     statusPage: () => () => EMPTY_FILE,
     fetch: (url, maxBytes) => fetchDocument(url, maxBytes),
     request: (outbound, signal) => publicRequest(outbound, signal),

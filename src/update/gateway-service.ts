@@ -36,7 +36,7 @@ export class GatewayService extends ServiceOnTrial {
 /** Has the gateway of this machine show that its update failed. */
 export async function recordFailedUpdate(
   host: Host,
-  { result, ...facts }: Outcome,
+  { result, ...facts }: Outcome & { isGivenUp: boolean },
   tell: (line: string) => void,
 ): Promise<void> {
   if (result === 'confirmed') return;

@@ -27,8 +27,9 @@ export abstract class ServiceOnTrial {
 
   /** What works now, and has to work after an update. */
   async before(): Promise<Before> {
-    const { online, tunnels, sessions } = await this.look();
-    return { online, tunnels: [...tunnels], sessions, failed: (await this.#failed()).map((each) => this.#idOf(each)) };
+    const { online, tunnels, sessions, ownAgents = 0 } = await this.look();
+    const failed = (await this.#failed()).map((each) => this.#idOf(each));
+    return { online, tunnels: [...tunnels], sessions, ownAgents, failed };
   }
 
   /** What the doctor of the installed version finds broken; null: nothing. @param known those that were broken before */
@@ -98,6 +99,7 @@ export class ServicesOnTrial {
       online: views.every(({ online }) => online),
       tunnels: views.flatMap(({ tunnels }) => tunnels),
       sessions: views.reduce((sum, { sessions }) => sum + sessions, 0),
+      ownAgents: views.reduce((sum, { ownAgents = 0 }) => sum + ownAgents, 0),
       restarts: Math.max(...views.map(({ restarts }) => restarts)),
     };
   }
@@ -109,6 +111,7 @@ export class ServicesOnTrial {
       online: all.every(({ online }) => online),
       tunnels: all.flatMap(({ tunnels }) => tunnels),
       sessions: all.reduce((sum, { sessions }) => sum + sessions, 0),
+      ownAgents: all.reduce((sum, { ownAgents }) => sum + ownAgents, 0),
       failed: all.flatMap(({ failed }) => failed),
     };
   }

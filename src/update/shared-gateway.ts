@@ -33,8 +33,8 @@ export class ClusterGatewayService extends GatewayService {
     const restarts = await this.restarts();
     try {
       const settings = settingsOfGateway(this.host);
-      const { version, agents } = await inCluster(this.host, (turns) => turns.look(this.node.id, settings));
-      return { version, online: version !== null, tunnels: [], sessions: agents, restarts };
+      const { version, agents, ownAgents } = await inCluster(this.host, (turns) => turns.look(this.node.id, settings));
+      return { version, online: version !== null, tunnels: [], sessions: agents, ownAgents, restarts };
     } catch {
       // The gateway's own log says why; here, it only counts that nobody can use it.
       return { version: null, online: false, tunnels: [], sessions: 0, restarts };

@@ -11,6 +11,8 @@ export interface AgentView {
   tunnels: readonly string[];
   /** How many sessions agents have at the gateway; 0 without one. */
   sessions: number;
+  /** Of several gateways that share a database, how many of these agents are at that of this machine; left out: it is the only one. */
+  ownAgents?: number;
   /** How often the process has ended since the last start of the service. */
   restarts: number;
 }
@@ -72,6 +74,8 @@ const POLL_MS = 2_000;
 /** So many good looks in a row count. */
 const GOOD_LOOKS = 3;
 const MAX_RESTARTS = 3;
+/** For so long, a gateway of several waits for one of the agents that went to the others; some never come back. */
+const RETURN_MS = 45_000;
 /** Such a share of the agents that a gateway had has to be back: some go for reasons of their own. */
 const BACK_SHARE = 0.9;
 /** For so long after it is confirmed, crashes of the new version make the device go back. */
@@ -139,11 +143,16 @@ async function untilItWorks(
 ): Promise<string | null> {
   const { agent, clock } = machine;
   const end = clock.now() + ms;
+  const returnedBy = clock.now() + RETURN_MS;
   let problem: string | null = 'it was not looked at';
   for (let good = 0; clock.now() < end; await clock.sleep(POLL_MS)) {
     const view = await agent.look();
     if (view.restarts >= MAX_RESTARTS) return `it ended ${view.restarts} times after its start`;
     problem = lackOf(view, version, before);
+    if (problem === null && before.ownAgents > 0 && view.ownAgents === 0) {
+      if (clock.now() < returnedBy) problem = 'none of its agents was back';
+      else if (good === 0) machine.tell('none of its agents has come back: they stay at other gateways');
+    }
     good = problem === null ? good + 1 : 0;
     if (good < GOOD_LOOKS) continue;
     problem = await agent.essentials(before.failed);

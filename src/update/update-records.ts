@@ -24,6 +24,8 @@ const Before = z.object({
   tunnels: z.array(z.string()),
   /** How many sessions agents had at the gateway of this machine. */
   sessions: z.int().nonnegative().default(0),
+  /** Of several gateways, how many of them had one at that of this machine. */
+  ownAgents: z.int().nonnegative().default(0),
   /** Checks of `doctor` that failed already. */
   failed: z.array(z.string()),
 });

@@ -263,24 +263,31 @@ export async function continueUpdate(host: Host, tell: (line: string) => void): 
   };
   const { last: before } = await records.history();
   const report = async () => {
-    const { last } = await records.history();
+    const { last, rejected } = await records.history();
     // It may have ended before, while the shared database could not take it.
     const isLate = trial.isJudged && (await records.trial()) === null;
     if (last === null || (last.at === before?.at && !isLate)) return;
-    if (servicesOf(paths, host).includes(GATEWAY_SERVICE)) await recordFailedUpdate(host, last, tell);
-    await tellOutcome(host, last, tell);
+    const ended = { ...last, isGivenUp: rejected.some(({ version }) => version === last.to) };
+    if (servicesOf(paths, host).includes(GATEWAY_SERVICE)) await recordFailedUpdate(host, ended, tell);
+    await tellOutcome(host, ended, tell);
   };
   await continueTrial(machine, records).finally(report);
 }
 
-async function tellOutcome(host: Host, last: Outcome, tell: (line: string) => void): Promise<void> {
-  if (last.result === 'kept') return;
-  const { to: version, result: state, reason } = last;
-  await tellGateway(host, { version, state, ...(reason !== null && { reason: reason.slice(0, MAX_REASON) }) }, tell);
+async function tellOutcome(
+  host: Host,
+  { to: version, result: state, reason, isGivenUp }: Outcome & { isGivenUp: boolean },
+  tell: (line: string) => void,
+): Promise<void> {
+  if (state === 'kept') return;
+  const given = isGivenUp && state === 'returned' ? GIVEN_UP : '';
+  const told = reason !== null && { reason: reason.slice(0, MAX_REASON - given.length) + given };
+  await tellGateway(host, { version, state, ...told }, tell);
 }
 
 /** Characters of what the gateway is told. */
 const MAX_REASON = 200;
+const GIVEN_UP = '; given up, so it is not tried again';
 
 const installationIn = (place: Place, host: Host): InstalledProgram =>
   installationAt(place, ARCHIVES, diskFiles, host.run);
@@ -311,6 +318,18 @@ function dataCopies(paths: ProgramPaths, host: Host, sharing: Sharing | null): D
         : new DataCopy(agent, archive('data-before.tar'), host.run),
     ),
   );
+}
+
+/** How the last update of this machine failed; null: it did not, or only root can read that. */
+export async function lastFailure(folder = UPDATE_FOLDER): Promise<(Outcome & { isGivenUp: boolean }) | null> {
+  try {
+    const { last, rejected } = await new UpdateRecords(folder, diskFiles).history();
+    if (last === null || last.result === 'confirmed') return null;
+    return { ...last, isGivenUp: rejected.some(({ version }) => version === last.to) };
+  } catch (error) {
+    if (hasErrno(error, 'EACCES')) return null;
+    throw error;
+  }
 }
 
 /** A socket without a file, which the kernel closes with the process. */

@@ -4,7 +4,9 @@ import { createServer as createHttp } from 'node:http';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { upstreamAdvice } from '../../src/doctor/advice.ts';
+import type { FailedUpdate } from '../../src/doctor/platform.ts';
 import { openDataFolder } from '../../src/lib/files/data-folder.ts';
+import { VERSION } from '../../src/packaged.ts';
 import { AGENT_SERVICE, serviceEnvironment } from '../../src/service/service.ts';
 import { loadSettings } from '../../src/settings/agent-settings.ts';
 import { CLI } from '../support/agent-process.ts';
@@ -54,6 +56,18 @@ it.each([
 ] as const)('the service is %s: %j', async (state, lines, found) => {
   const service = async () => ({ state, lines: [...lines] });
   expect((await examine(temporaryFolder(), {}, { service }))('service')).toEqual([found]);
+});
+
+it('says of the last update that a version was given up, while the one before it runs', async () => {
+  const folder = temporaryFolder();
+  const last = { result: 'returned', from: VERSION, to: '2.0.0', reason: 'it crashed', isGivenUp: true } as const;
+  const found = async (update: FailedUpdate | null) =>
+    (await examine(folder, {}, { lastUpdate: async () => update }))('update');
+  expect(await found(last)).toEqual([
+    failure(/^version 2\.0\.0 was given up: it crashed; it is not tried again$/, /update --to 2\.0\.0$/),
+  ]);
+  expect(await found({ ...last, isGivenUp: false })).toEqual([success(/may be tried again: it crashed$/)]);
+  for (const none of [null, { ...last, from: '0.0.1' }]) expect(await found(none)).toEqual([success(/none/)]);
 });
 
 it('for the service, uses the settings of its unit: folder, settings file and authtoken', async () => {

@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest';
 import { type Check, ok, renderReport, runChecks } from '../../src/doctor/finding.ts';
+import { tcpCheck } from '../../src/doctor/tcp.ts';
 import { wantsColor } from '../../src/lib/terminal-text.ts';
 
 const check = (title: string, run: Check['run']): Check => ({ name: title.toLowerCase(), title, run });
@@ -65,4 +66,22 @@ it('uses colours only in terminals that support them', () => {
   expect(wantsColor({ isTTY: true }, { NO_COLOR: '1' })).toBe(false);
   expect(wantsColor({ isTTY: true }, { TERM: 'dumb' })).toBe(false);
   expect(wantsColor({}, {})).toBe(false);
+});
+
+it.each([
+  ['cubic', [1_000_000, 20_000], /cubic; 1.96 % of packets/, /BBR .* then restart device-agent$/],
+  ['cubic', [1_000_000, 1_000], /cubic; 0.10 % of packets/, null],
+  ['cubic', [900, 90], /too little sent/, null],
+  ['bbr', [1_000_000, 200_000], /bbr; 16.67 % of packets/, null],
+])('with %s, of segments and those sent again %j, says what helps', async (control, [sent, again], detail, advice) => {
+  const read = async (path: string) =>
+    path.endsWith('snmp') ? `Ip: A B\nIp: 1 2\nTcp: OutSegs RetransSegs\nTcp: ${sent} ${again}\n` : `${control}\n`;
+  const [finding] = await runChecks([tcpCheck('device-agent', read)], [], 1);
+  expect(finding).toMatchObject({ status: 'ok', detail: expect.stringMatching(detail) });
+  expect(finding?.advice ?? null).toEqual(advice === null ? null : expect.stringMatching(advice));
+});
+
+it('a system without these files is no problem', async () => {
+  const [finding] = await runChecks([tcpCheck('device-agent', () => Promise.reject(new Error('ENOENT')))], [], 1);
+  expect(finding?.status).toBe('skipped');
 });

@@ -3,14 +3,13 @@ import { cpSync, mkdirSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:https';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
-import { certificateFacts } from '../../src/gateway/certificates/certificate-facts.ts';
-import { readUploadedPair } from '../../src/gateway/certificates/certificate-upload.ts';
 import { joinCode } from '../../src/gateway/devices/invite.ts';
 import { AgentProcess, deviceAgent } from '../support/agent-process.ts';
 import { type Issued, issueCertificate } from '../support/certificates.ts';
 import { enrolmentKey } from '../support/enrolment.ts';
 import { startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { serving } from '../support/loopback.ts';
+import { certifyNames, ordering } from '../support/public-names.ts';
 import { programMissing, unless } from '../support/requirements.ts';
 import { sharedFolder, temporaryFolder } from '../support/temporary-folder.ts';
 
@@ -43,26 +42,6 @@ type Authority = (typeof AUTHORITIES)[number];
 let root: Issued;
 let rootFile: string;
 
-/** Gives names of a gateway a certificate of the public CA, as ACME would. */
-async function certify({ store }: TestGateway, names: readonly string[]): Promise<void> {
-  for (const domain of names) {
-    const row = store.ownDomains.byName(domain);
-    if (!row) throw new Error(`${domain} was not claimed`);
-    const now = Date.now();
-    const validity = { notBefore: new Date(now - 86_400_000), notAfter: new Date(now + 90 * 86_400_000) };
-    const issued = await issueCertificate({ subject: `CN=${domain}`, names: [domain], issuer: root, ...validity });
-    const { certificatePem: certificate_pem, privateKeyPem } = issued;
-    const { leaf, key } = readUploadedPair(certificate_pem, privateKeyPem);
-    const common = { created_at: store.now(), description: null, metadata: null, issued_at: store.now() };
-    const certificate = { ...common, id: store.ids.next('cert'), certificate_pem, facts: certificateFacts(leaf, key) };
-    const renewal = { renews_at: '2099-01-01T00:00:00Z', due_at: '2099-01-01T00:00:00Z' };
-    await store.database.write(() => {
-      store.tlsCertificates.insertWithKey(certificate, privateKeyPem);
-      store.ownDomains.update({ ...row, ...renewal, certificate_id: certificate.id, job: null });
-    });
-  }
-}
-
 interface Site {
   gateway: TestGateway;
   code: string;
@@ -70,11 +49,9 @@ interface Site {
 }
 
 async function openSite(authority: Authority): Promise<Site> {
-  const account = { directoryUrl: 'https://127.0.0.1:1/', contactEmail: null, externalAccountBinding: null };
-  const ownNames = authority === 'public' ? 'all' : 'public';
-  const acme = { ...account, trust: null, resolvers: null, ownNames } as const;
-  const gateway = await startTestGateway(authority === 'own' ? {} : { acme, sessionPort: null });
-  if (authority === 'public') await certify(gateway, ['api.localhost', 'connect.localhost']);
+  const ordered = ordering(authority === 'public' ? 'all' : 'public');
+  const gateway = await startTestGateway(authority === 'own' ? {} : { ...ordered, sessionPort: null });
+  if (authority === 'public') await certifyNames(gateway, root, ['api.localhost', 'connect.localhost']);
   const { secret } = await enrolmentKey(gateway, { site: '*.site.localhost' });
   const publicNames = authority === 'public' ? 'all' : 'none';
   const code = joinCode({ origin: gateway.apiUrl, isProxied: false, caPem: gateway.sessionCa, publicNames }, secret);
@@ -114,7 +91,7 @@ describe('a device whose clock is wrong', unless(NO_FAKETIME), () => {
       const agent = AgentProcess.start(joined, { ...site.env, AGENT_JOIN_CODE: site.code, AGENT_NAME: 'card' });
       await agent.logged('session online');
       await agent.end();
-      if (authority === 'public API') await certify(site.gateway, ['api.localhost']);
+      if (authority === 'public API') await certifyNames(site.gateway, root, ['api.localhost']);
       sites.set(authority, { ...site, joined });
     }
   });

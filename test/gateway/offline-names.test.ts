@@ -50,10 +50,11 @@ describe('certificates for names that clients invent', () => {
       return { ...pair, renewAt: Number.POSITIVE_INFINITY };
     };
     const selection = new CertificateSelection({
-      ca: { caFile: '', caPem: '', issue, certify: async () => '' },
+      ca: { caFile: '', caPem: '', id: '', issue, certify: async () => '', among: () => null },
       domains: { pairFor: () => null },
       defaultNames: ['default'],
       servedAs: () => null,
+      isOwnName: () => false,
       domainOf: (name) => ownDomainOf(name, { baseDomain, cnameZone: '', acmeZone: '' }),
       log: silentLog,
     });

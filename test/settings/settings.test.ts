@@ -370,6 +370,8 @@ describe('settings of certificates', () => {
       trust: certificate,
       resolvers: ['1.1.1.1', '127.0.0.1:5353', '::1', '[2001:db8::1]:53'],
       ownNames: 'none',
+      profile: null,
+      chain: null,
     });
   });
 

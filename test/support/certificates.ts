@@ -21,6 +21,8 @@ interface IssueOptions {
   notAfter?: Date;
   /** Of the signature; left out: SHA-256. */
   hash?: 'SHA-1';
+  /** Whether it names its issuer's key, as certificates of public CAs do, with a serial number that DER adds a zero to. */
+  keyId?: boolean;
   /** SubjectPublicKeyInfo in DER instead of that of the key that is made; nobody can sign with it then. */
   publicKey?: Uint8Array<ArrayBuffer>;
 }
@@ -41,8 +43,9 @@ export async function issueCertificate(options: IssueOptions): Promise<Issued> {
   if (names.length > 0) {
     extensions.push(new x509.SubjectAlternativeNameExtension(names.map(alternativeName)));
   }
+  if (options.keyId) extensions.push(await x509.AuthorityKeyIdentifierExtension.create(keys.publicKey));
   const certificate = await x509.X509CertificateGenerator.create({
-    serialNumber: '0a1b2c',
+    serialNumber: options.keyId ? '87654321' : '0a1b2c',
     subject,
     issuer: issuer?.certificate.subject ?? subject,
     notBefore: options.notBefore ?? new Date('2026-01-01T00:00:00Z'),

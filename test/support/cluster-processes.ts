@@ -1,3 +1,4 @@
+import ngrok from '@ngrok/ngrok';
 import { onTestFinished } from 'vitest';
 import { openForChanges } from '../../src/gateway/store/open-gateway-store.ts';
 import { issueCredential } from '../../src/gateway/store/tokens.ts';
@@ -108,6 +109,13 @@ export class ClusterProcesses {
     onTestFinished(() => agent.end('SIGKILL').then(() => {}));
     await agent.ready();
     return agent;
+  }
+
+  /** An agent as others write it: it connects to one address, and reconnects as its SDK does. */
+  async startSdkAgent(address = this.address): Promise<void> {
+    const builder = new ngrok.SessionBuilder().serverAddr(address).authtoken(this.authtoken);
+    const session = await builder.caCert(Buffer.from(this.gateways[0]?.sessionCa ?? '')).connect();
+    onTestFinished(() => session.close().catch(() => {}));
   }
 
   /** Drains a gateway, stops it as systemd does, and starts it again with the program of another version. */

@@ -110,6 +110,7 @@ export function othersWith(owner: () => NodePlace | undefined): OtherNodes {
     ...{ knows: () => true, catchUp: async () => {}, failed: () => {}, answered: () => {}, serves: () => true },
     expectAt: () => undefined,
     primary: undefined,
+    forAgents: undefined,
   };
 }
 

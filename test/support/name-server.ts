@@ -1,6 +1,7 @@
 import { createSocket, type RemoteInfo, type Socket } from 'node:dgram';
 import { once } from 'node:events';
-import { type Answer, decode, encode, type Question, RECURSION_AVAILABLE } from 'dns-packet';
+import { createServer, type Server, type Socket as TcpSocket } from 'node:net';
+import { type Answer, decode, encode, type Packet, type Question, RECURSION_AVAILABLE } from 'dns-packet';
 
 type Rcode = 'SERVFAIL' | 'NXDOMAIN';
 const RCODES: Record<Rcode, number> = { SERVFAIL: 2, NXDOMAIN: 3 };
@@ -13,6 +14,8 @@ export class NameServer {
   readonly #delegations = new Map<string, { host: string; port: number }>();
   /** Every query, as `type name`. */
   readonly asked: string[] = [];
+
+  #tcp: Server | null = null;
 
   private constructor(
     private readonly socket: Socket,
@@ -29,8 +32,44 @@ export class NameServer {
     return new NameServer(socket, `${host}:${socket.address().port}`);
   }
 
-  stop(): Promise<void> {
-    return new Promise((resolve) => this.socket.close(() => resolve()));
+  /** One that answers over TCP, too, as Pebble asks. */
+  static async startWithTcp(): Promise<NameServer> {
+    for (;;) {
+      const started = await NameServer.start();
+      const tcp = createServer((socket) => started.#serve(socket)).listen(
+        Number(started.address.split(':')[1]),
+        '127.0.0.1',
+      );
+      try {
+        await once(tcp, 'listening');
+        started.#tcp = tcp;
+        return started;
+      } catch {
+        await started.stop(); // The port is in use.
+      }
+    }
+  }
+
+  #serve(socket: TcpSocket): void {
+    let unread: Buffer = Buffer.alloc(0);
+    socket.on('error', () => socket.destroy());
+    socket.on('data', async (chunk) => {
+      unread = Buffer.concat([unread, chunk]);
+      while (unread.length >= 2 && unread.length >= 2 + unread.readUInt16BE(0)) {
+        const query = decode(unread.subarray(2, 2 + unread.readUInt16BE(0)));
+        unread = unread.subarray(2 + unread.readUInt16BE(0));
+        const answer = await this.#answerTo(query);
+        if (answer === null) continue;
+        const length = Buffer.alloc(2);
+        length.writeUInt16BE(answer.length);
+        socket.write(Buffer.concat([length, answer]));
+      }
+    });
+  }
+
+  async stop(): Promise<void> {
+    this.#tcp?.close();
+    await new Promise<void>((resolve) => this.socket.close(() => resolve()));
   }
 
   /** Adds a record. A name that starts with `*.` covers every name below it without its own record. */
@@ -65,13 +104,16 @@ export class NameServer {
   }
 
   async #answer(packet: Buffer, from: RemoteInfo): Promise<void> {
-    const { id = 0, questions: [question] = [] } = decode(packet);
-    if (!question) return;
+    const answer = await this.#answerTo(decode(packet));
+    if (answer !== null) this.socket.send(answer, from.port, from.address);
+  }
+
+  async #answerTo({ id = 0, questions: [question] = [] }: Packet): Promise<Buffer | null> {
+    if (!question) return null;
     this.asked.push(`${question.type} ${question.name}`);
     const { answers, rcode } = await this.#resolve({ ...question, name: question.name.toLowerCase() });
     const flags = RECURSION_AVAILABLE | (rcode === null ? 0 : RCODES[rcode]);
-    const answer = encode({ type: 'response', id, flags, questions: [question], answers });
-    this.socket.send(answer, from.port, from.address);
+    return encode({ type: 'response', id, flags, questions: [question], answers });
   }
 
   async #resolve(question: Question): Promise<{ answers: Answer[]; rcode: Rcode | null }> {

@@ -48,6 +48,7 @@ export function foundIn({
     endpoint: (id) => endpoints().find((each: LiveEndpoint) => each.id === id) ?? null,
     endpointsOf: (id) => endpoints().filter(({ credentialId }) => credentialId === id),
     endpointsAt: (place) => endpoints().filter((each) => placeOf(each) === place),
+    endpointsWithUrl: (url) => endpoints().filter((each) => each.url === url),
     endpointsBelow: (id) => below(endpoints(), id),
   };
 }

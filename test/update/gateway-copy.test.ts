@@ -124,7 +124,7 @@ it('an update of the gateway that failed is recorded in its database, and a data
   const failed = { from: '1.0.0', to: '2.0.0', reason: 'it crashed', at: '2026-11-30T12:00:00Z' };
   const lines: string[] = [];
   const record = (result: 'confirmed' | 'returned') =>
-    recordFailedUpdate(host, { result, ...failed }, (line) => lines.push(line));
+    recordFailedUpdate(host, { result, ...failed, isGivenUp: true }, (line) => lines.push(line));
   await record('returned');
   expect(lines).toEqual([expect.stringMatching(/^the gateway was not told how its update ended: /)]);
   await createGatewayData(settingsOfGateway(host));
@@ -133,6 +133,7 @@ it('an update of the gateway that failed is recorded in its database, and a data
   expect(readStore(settingsOfGateway(host), ({ database }) => failedUpdate(database))).toEqual({
     result: 'returned',
     ...failed,
+    isGivenUp: true,
   });
   expect(lines).toHaveLength(1);
 });

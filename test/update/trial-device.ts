@@ -20,6 +20,8 @@ export interface Behaviour {
   broken: string | null;
   /** How many agents its gateway has. */
   agents: number;
+  /** Seconds after the boot from which on one of them is at this gateway of several. */
+  hasOwnFrom: number;
   /** The format of data that it writes, and the newest one that it reads. */
   format: number;
 }
@@ -31,6 +33,7 @@ export const GOOD: Behaviour = {
   crashes: false,
   broken: null,
   agents: 20,
+  hasOwnFrom: 0,
   format: 1,
 };
 
@@ -56,7 +59,7 @@ export const TRIAL_KINDS = Object.keys(KINDS) as TrialKind[];
 const FILES = ['package.json', 'dist/cli.js'];
 
 export const TUNNELS = ['https://one.example.com', 'https://two.example.com'];
-const BEFORE: Before = { online: true, tunnels: TUNNELS, sessions: 0, failed: [] };
+const BEFORE: Before = { online: true, tunnels: TUNNELS, sessions: 0, ownAgents: 0, failed: [] };
 
 /** Whose turn it is among gateways that share a database. */
 export class SharedTurns {
@@ -217,14 +220,16 @@ export class TrialDevice {
   }
 
   #view(): AgentView {
-    const { answers, online, loses, crashes, agents } = this.#behaviour();
+    const { answers, online, loses, crashes, agents, hasOwnFrom } = this.#behaviour();
     if (crashes) this.#restarts += 1;
     if (this.running === null || !answers || crashes || !this.#canRead()) {
       return { version: null, online: false, tunnels: [], sessions: 0, restarts: this.#restarts };
     }
     const isOnline = online && this.isNetworkUp;
     const tunnels = isOnline ? TUNNELS.filter((url) => !loses.includes(url)) : [];
-    return { version: this.running, online: isOnline, tunnels, sessions: isOnline ? agents : 0, restarts: 0 };
+    const sessions = isOnline ? agents : 0;
+    const ownAgents = isOnline && this.uptime >= hasOwnFrom ? 1 : 0;
+    return { version: this.running, online: isOnline, tunnels, sessions, ownAgents, restarts: 0 };
   }
 
   #machine(): TrialMachine {

@@ -79,11 +79,11 @@ describe('an update without interruptions', () => {
 });
 
 describe('a gateway that is updated', () => {
-  const withAgents = async (behaviour: Behaviour, agents: number) => {
+  const withAgents = async (behaviour: Behaviour, agents: number, ownAgents = 0) => {
     const device = await staged(behaviour);
     const trial = await device.records.trial();
     if (trial === null) throw new Error('a version is staged');
-    await device.records.keepTrial({ ...trial, before: { ...trial.before, sessions: agents } });
+    await device.records.keepTrial({ ...trial, before: { ...trial.before, sessions: agents, ownAgents } });
     return device;
   };
 
@@ -98,6 +98,20 @@ describe('a gateway that is updated', () => {
     await device.runUnit();
     expect([device.running, device.isHeld]).toEqual(['1.0.0', false]);
     expect(saidWhy(device)).toEqual([expect.stringMatching(/17 of 20 agents were back within 120 s/)]);
+  });
+
+  it.each([
+    { after: 20, within: [20, 40], said: [] },
+    { after: 10_000, within: [45, 60], said: ['none of its agents has come back: they stay at other gateways'] },
+  ])('waits for an agent that went to another gateway, but not forever: one is back after $after s', async (it) => {
+    const began = 1_000;
+    const device = await withAgents({ ...GOOD, hasOwnFrom: began + it.after }, 20, 5);
+    await device.runUnit();
+    expect(device.running).toBe('2.0.0');
+    const [least = 0, most = 0] = it.within;
+    expect(device.uptime - began).toBeGreaterThanOrEqual(least);
+    expect(device.uptime - began).toBeLessThan(most);
+    expect(device.told.filter((line) => line.includes('come back'))).toEqual(it.said);
   });
 
   it('stays on a version that crashes later, when going back would lose changes, and says so', async () => {

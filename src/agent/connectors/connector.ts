@@ -4,6 +4,7 @@ import { isAbsolute } from 'node:path';
 import { z } from 'zod';
 import { BANDWIDTH_FORM, parseBandwidth } from '../../lib/bandwidth.ts';
 import { messageOf } from '../../lib/errors.ts';
+import { isAddressOfUrl } from '../../lib/network/ip-address.ts';
 import { UpstreamConfig } from '../../traffic-policy/action-config.ts';
 import type { TrafficPolicyDocument } from '../../traffic-policy/document.ts';
 
@@ -263,10 +264,10 @@ export interface EndpointRequest {
   options?: EndpointOptions;
 }
 
-/** The domain that keeps an endpoint at its URL: the URL's host, for tcp with its port. */
+/** The domain that keeps an endpoint at its URL: the URL's host, for tcp and an IP address with its port. */
 export function domainOf(url: string, protocol: string): string {
   const { hostname, host } = new URL(url);
-  return protocol === 'tcp' ? host : hostname;
+  return protocol === 'tcp' || isAddressOfUrl(hostname) ? host : hostname;
 }
 
 /** Why an endpoint ended without being closed here. */

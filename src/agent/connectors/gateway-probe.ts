@@ -11,6 +11,8 @@ const OTHERWISE = 'otherwise check NGROK_SERVER_ADDR';
 
 export interface ProbeTrust {
   ca: string | Uint8Array;
+  /** See `pinnedProtocols`; left out: none. */
+  protocols?: string[];
   /** What to do when another CA has signed the certificate. */
   adviceOnCa: string;
 }
@@ -25,6 +27,8 @@ export interface ProbeAnswer {
   peer: string | null;
   /** Whether the certificate's dates do not fit this machine's clock; left out: they do. */
   isOutOfTime?: boolean;
+  /** Whether another CA has signed the certificate; left out: no. */
+  isOfOtherCa?: boolean;
   /** Why the answer is not trusted, and what to do: captive portal, clock, CA or name; null when it is. */
   problem: string | null;
 }
@@ -49,18 +53,20 @@ export function trustedOnly(probe: GatewayProbe): GatewayProbe {
 export async function probeGateway(
   address: GatewayAddress,
   dial: Dial,
-  { ca, adviceOnCa }: ProbeTrust,
+  { ca, protocols, adviceOnCa }: ProbeTrust,
   signal: AbortSignal,
   clock: Clock = systemClock,
 ): Promise<ProbeAnswer> {
   const socket = await dial(address, signal);
   const peer = socket.remoteAddress ?? null;
-  const handshake = (own: AbortSignal) => probeTls(socket, address, { ca: Buffer.from(ca), signal: own });
+  const handshake = (own: AbortSignal) =>
+    probeTls(socket, address, { ca: Buffer.from(ca), ...(protocols && { protocols }), signal: own });
   try {
     const answer = await orSilent(handshake, signal, clock);
     const problem = certificateProblem(answer, new Date(), adviceOnCa);
     const isOutOfTime = isDateCode(answer.distrust);
-    return { certificate: answer.certificate?.subject ?? null, isOutOfTime, problem, peer };
+    const isOfOtherCa = distrustKind(answer) === 'unknown CA';
+    return { certificate: answer.certificate?.subject ?? null, isOutOfTime, isOfOtherCa, problem, peer };
   } finally {
     socket.destroy();
   }

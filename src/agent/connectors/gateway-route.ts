@@ -2,6 +2,7 @@ import type { LookupAddress } from 'node:dns';
 import type { LookupFunction, Socket } from 'node:net';
 import { type Dial, dialThrough, directDial } from '../../lib/network/dial.ts';
 import { addressesOf } from '../../lib/network/loopback-names.ts';
+import { pinnedProtocols } from '../../lib/network/pinned-chain.ts';
 import { type ProxyRules, type ProxyServer, proxyFor } from '../../lib/network/proxy-rules.ts';
 import type { TrustedCas } from '../../lib/network/tls-options.ts';
 import { PORTAL_ADVICE } from '../../lib/network/tls-probe.ts';
@@ -51,7 +52,11 @@ export interface GatewayRoute {
   readonly dial: Dial;
   /** PEM of the CAs that verify the gateway's certificate outside the SDK. */
   readonly ca: string | Uint8Array;
+  /** With which the gateway is asked for a chain that these accept. */
+  readonly protocols: string[];
   readonly probe: GatewayProbe;
+  /** The same for a client that asks for no chain, as the SDK. */
+  readonly plainProbe: GatewayProbe;
   /** Whether the gateway's name has led to several addresses: another one may answer when one does not. */
   hasSeveral(): boolean;
 }
@@ -86,14 +91,25 @@ export function routeTo(
     meter?.meter(socket);
     return socket;
   };
-  const ca = pemOf(authorities);
-  const trust = { ca, adviceOnCa: serverAddr === null ? PORTAL_ADVICE : OWN_CA };
-  const probe: GatewayProbe = async (signal) => {
-    const answer = await probeGateway(address, dial, trust, signal);
+  const adviceOnCa = serverAddr === null ? PORTAL_ADVICE : OWN_CA;
+  const probeWith = async (protocols: string[], signal: AbortSignal) => {
+    const answer = await probeGateway(address, dial, { ca: pemOf(authorities), protocols, adviceOnCa }, signal);
     reached = answer.peer;
     return answer;
   };
-  return { address, proxy, dial, ca, probe, hasSeveral: () => several };
+  return {
+    ...{ address, proxy, dial },
+    // Read each time: the agent may have learned another CA since.
+    get ca() {
+      return pemOf(authorities);
+    },
+    get protocols() {
+      return pinnedProtocols(pinnedOf(authorities));
+    },
+    probe: (signal) => probeWith(pinnedProtocols(pinnedOf(authorities)), signal),
+    plainProbe: (signal) => probeWith([], signal),
+    hasSeveral: () => several,
+  };
 }
 
 /**
@@ -126,5 +142,12 @@ KWqZI/HzaltSbgiikf3S2qu6oZHph/BpueCqLKwvJziPQGE+cYdYQzRKPJZbuorj
 
 function pemOf(authorities: TrustedCas | null): string | Uint8Array {
   if (!authorities) return CLOUD_CA;
-  return 'pem' in authorities ? authorities.pem : authorities.host;
+  if ('pem' in authorities) return authorities.pem;
+  const { host, own = null } = authorities;
+  return own === null ? host : `${Buffer.from(own)}\n${host}`;
+}
+
+function pinnedOf(authorities: TrustedCas | null): string | Uint8Array | null {
+  if (!authorities) return null;
+  return 'pem' in authorities ? authorities.pem : (authorities.own ?? null);
 }

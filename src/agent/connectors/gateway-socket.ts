@@ -3,6 +3,7 @@ import { isIP, type Socket } from 'node:net';
 import { connect, type TLSSocket } from 'node:tls';
 import { messageOf } from '../../lib/errors.ts';
 import type { Dial } from '../../lib/network/dial.ts';
+import { namedServer } from '../../lib/network/pinned-chain.ts';
 import { checkServerIdentity } from '../../lib/network/tls-options.ts';
 import { connectInTime, secureAt, type TrustedTime } from '../../lib/network/trusted-time.ts';
 
@@ -11,6 +12,8 @@ export interface GatewaySocketOptions {
   dial: Dial;
   /** PEM of the CAs that verify the gateway. */
   ca: string | Uint8Array;
+  /** See `pinnedProtocols`; left out: none. */
+  protocols?: string[];
   /** Proves the time when this machine's clock is wrong; null or omitted: not supported. */
   time?: TrustedTime | null | undefined;
   /** TLS session of an earlier connection to the same gateway, to be resumed. */
@@ -53,7 +56,7 @@ export async function secureGateway(
   options: Omit<GatewaySocketOptions, 'dial' | 'time'>,
   signal: AbortSignal,
 ): Promise<TLSSocket> {
-  const { address, ca, tlsSession, onTlsSession, isMetered = false } = options;
+  const { address, ca, protocols = [], tlsSession, onTlsSession, isMetered = false } = options;
   const { host, serverName } = address;
   keepAlive(tcp, options);
   const tls = connect({
@@ -61,7 +64,7 @@ export async function secureGateway(
     host,
     checkServerIdentity,
     ca: Buffer.from(ca),
-    ...(serverName !== undefined && { servername: serverName }),
+    ...namedServer(serverName, protocols),
     ...(tlsSession && { session: tlsSession }),
     ...(isMetered && METERED_TLS),
   });

@@ -1,8 +1,10 @@
-import { createHash, X509Certificate } from 'node:crypto';
+import { createHash, type X509Certificate } from 'node:crypto';
 import { rootCertificates } from 'node:tls';
 import { hasErrno, OperatorError } from '../../lib/errors.ts';
+import { caKeyDigest, certificatesIn } from '../../lib/network/pinned-chain.ts';
 import type { ProxyRules } from '../../lib/network/proxy-rules.ts';
 import type { TrustedCas } from '../../lib/network/tls-options.ts';
+import { isOfUnknownCa } from '../../lib/network/tls-probe.ts';
 import { type FetchOptions, fetchTrusting } from '../../management/fetch-trusting.ts';
 import { type JoinCode, parseJoinCode } from '../../management/join-code.ts';
 import { CA_PATH, ENROLMENTS_PATH, Enrolment } from '../../management/resources/enrolment.ts';
@@ -16,7 +18,7 @@ import {
 } from '../../management/resources/share-link.ts';
 import type { GatewayTime } from './gateway-time.ts';
 import { readInstallation } from './installation.ts';
-import { certificatesIn, type TimePlace } from './pinned-time.ts';
+import type { TimePlace } from './pinned-time.ts';
 
 /** The gateway refused the device. */
 export class EnrolmentRefused extends OperatorError {
@@ -26,6 +28,18 @@ export class EnrolmentRefused extends OperatorError {
     readonly code: string | null,
   ) {
     super(code === null ? reason : `${reason} (${code})`);
+  }
+}
+
+/** A gateway answers, with the CA of the code, but its certificate is of another one. */
+export class Distrusted extends Error {
+  constructor(origin: string, cause: unknown) {
+    super(
+      `the certificate of ${origin} is not signed by the CA of the code, which it shows all the same: somebody intercepts the ` +
+        'connection, or its names got certificates of a public CA, and the gateway is too old to show both. Update the gateway, ' +
+        'or make a new code with `gateway invite`',
+      { cause },
+    );
   }
 }
 
@@ -65,7 +79,18 @@ export async function postVerified(
   reaching: Reaching,
 ): Promise<GatewayAnswer> {
   const caPem = await fetchCa(code, code.pin, reaching);
-  return { json: await post(code.origin, path, body, trustOf(code, caPem, reaching)), caPem };
+  const postTrusting = async (ca: string | null) => ({
+    json: await post(code.origin, path, body, trustOf(code, ca, reaching)),
+    caPem: ca,
+  });
+  try {
+    return await postTrusting(caPem);
+  } catch (error) {
+    if (!isOfUnknownCa(error)) throw error;
+    // Public CAs sign the gateway's certificates no longer: its own does, by which it has proved the time until now.
+    if (caPem === null && code.timePin) return postTrusting(await fetchCa(code, code.timePin, reaching));
+    throw new Distrusted(code.origin, error);
+  }
 }
 
 /**
@@ -75,9 +100,9 @@ export async function postVerified(
  */
 export async function fetchTimeCa(code: JoinCode, reaching: Reaching): Promise<string | null> {
   const answer = await call(code, CA_PATH, trustOf(code, null, reaching)).catch(() => null);
-  const pem = answer?.status === 200 ? onlyCertificate(answer.text) : null;
-  const isOther = pem !== null && code.timePin != null && !sha256Of(pem).equals(code.timePin);
-  return isOther ? null : pem;
+  if (answer?.status !== 200) return null;
+  if (code.timePin) return pinnedIn(answer.text, code.timePin);
+  return certificatesIn(answer.text)[0]?.toString() ?? null;
 }
 
 /**
@@ -105,25 +130,29 @@ async function fetchCa(code: JoinCode, pin: Buffer | null, { proxies }: Reaching
   if (pin === null) return null;
   const { status, text } = await call(code, CA_PATH, { isUnverified: true, proxies });
   if (isTemporary(status)) throw new Error(`it answered with status ${status}`);
-  const pem = onlyCertificate(text);
-  if (pem !== null && sha256Of(pem).equals(pin)) return pem;
+  const pem = pinnedIn(text, pin);
+  if (pem !== null) return pem;
   throw new OperatorError(
     `the CA of ${code.origin} is not the one of the code: somebody intercepts the connection, or the gateway has a new CA. ` +
       'Nothing was sent; make a new code with `gateway invite` and compare',
   );
 }
 
-/** The first certificate in a text, alone: what else there is has no pin. */
-function onlyCertificate(text: string): string | null {
-  try {
-    return new X509Certificate(text).toString();
-  } catch {
-    return null;
-  }
-}
-
-function sha256Of(pem: string): Buffer {
-  return sha256(new X509Certificate(pem).raw);
+/**
+ * The certificate with a pin among those that a gateway shows, which nobody has verified. Before it comes the same CA as it was
+ * renewed since, with the same key: only who has that can have signed it.
+ */
+function pinnedIn(text: string, pin: Buffer): string | null {
+  const shown = certificatesIn(text);
+  const pinned = shown.find(({ raw }) => sha256(raw).equals(pin));
+  if (pinned === undefined) return null;
+  const isRenewed = (one: X509Certificate) =>
+    one.ca &&
+    caKeyDigest(one) === caKeyDigest(pinned) &&
+    one.verify(pinned.publicKey) &&
+    Date.parse(one.validTo) > Date.parse(pinned.validTo);
+  const renewed = shown.filter(isRenewed).sort((a, b) => Date.parse(b.validTo) - Date.parse(a.validTo));
+  return [...renewed.slice(0, 1), pinned].map(String).join('');
 }
 
 function sha256(bytes: Uint8Array): Buffer {
@@ -136,13 +165,13 @@ function trustOf(code: JoinCode, caPem: string | null, { proxies, time }: Reachi
   const pinned = pin ?? timePin ?? null;
   const proving = time && pinned && { time: time.at(async () => ({ origin, proxies, pinned })) };
   if (caPem === null) return { proxies, ...proving };
-  return { proxies, ...proving, ca: isPublic ? [caPem, ...rootCertificates].join('\n') : caPem };
+  return { proxies, ...proving, ca: isPublic ? [caPem, ...rootCertificates].join('\n') : caPem, pinned: caPem };
 }
 
 async function call(
   { origin }: Pick<JoinCode, 'origin'>,
   path: string,
-  options: Pick<FetchOptions, 'ca' | 'address' | 'isUnverified' | 'time'> & { proxies: ProxyRules },
+  options: Pick<FetchOptions, 'ca' | 'pinned' | 'address' | 'isUnverified' | 'time'> & { proxies: ProxyRules },
   body?: string,
 ): Promise<{ status: number; text: string }> {
   const answer = await fetchTrusting({ ...options, maxBytes: MAX_BYTES })(origin + path, {
@@ -197,7 +226,7 @@ export interface ApiPlace {
   authtoken: string;
 }
 
-type Trust = Pick<FetchOptions, 'ca' | 'address' | 'time'> & { proxies: ProxyRules };
+type Trust = Pick<FetchOptions, 'ca' | 'pinned' | 'address' | 'time'> & { proxies: ProxyRules };
 
 /**
  * Finds the management API of an agent's gateway.
@@ -216,9 +245,10 @@ export async function apiOf(access: ApiAccess): Promise<ApiPlace> {
     }
   }
   const ca = authorities && ('pem' in authorities ? authorities.pem : authorities.host).toString();
-  const pinned = authorities && 'pem' in authorities ? authorities.pem : null;
+  const pinned = authorities && 'pem' in authorities ? authorities.pem : (authorities?.own ?? null);
   const proving = time && pinned && { time: time.at(() => timePlace({ serverAddr, proxies, enrolment, pinned })) };
-  const trust = { ...(ca !== null && { ca }), proxies, ...proving };
+  const own = pinned === null ? '' : pinned.toString();
+  const trust = { ...(ca !== null && { ca: `${own}\n${ca}`, pinned: own }), proxies, ...proving };
   const { origin, ...beside } = apiUrl === null ? apiBeside(serverAddr ?? '') : { origin: apiUrl };
   return { origin, trust: { ...trust, ...beside }, isJoined: false, authtoken: access.authtoken() };
 }

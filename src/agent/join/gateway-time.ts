@@ -1,10 +1,10 @@
-import { createHash, type X509Certificate } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { hasErrno, messageOf } from '../../lib/errors.ts';
 import { writeDurably } from '../../lib/files/durable-write.ts';
 import type { Log } from '../../lib/log/log.ts';
+import { caKeyDigest } from '../../lib/network/pinned-chain.ts';
 import type { ProvedTime, TrustedTime } from '../../lib/network/trusted-time.ts';
 import type { TimePlace } from './pinned-time.ts';
 
@@ -111,7 +111,7 @@ export class GatewayTime {
 
   /** @throws when an earlier proof was later */
   async #take({ time, ca }: ProvedTime, origin: string): Promise<void> {
-    const key = digestOf(ca);
+    const key = caKeyDigest(ca);
     this.#kept ??= this.#read();
     const kept = await this.#kept;
     const latest = Math.max(this.#latest.get(key) ?? 0, kept.get(key) ?? 0);
@@ -173,13 +173,6 @@ class BackwardTime extends Error {
       `it proves ${shownTime(time)}, which is before ${shownTime(latest)}, which it has proved earlier: check its clock${way}`,
     );
   }
-}
-
-/** A renewed CA has the same key. */
-function digestOf({ publicKey }: X509Certificate): string {
-  return createHash('sha256')
-    .update(publicKey.export({ type: 'spki', format: 'der' }))
-    .digest('base64url');
 }
 
 /** As JSON; a clock that is wrong may show a time that a date cannot have. */

@@ -13,7 +13,7 @@ import { type JoinCode, parseJoinCode } from '../../management/join-code.ts';
 import { ENROLMENTS_PATH, Enrolment, LEAVE_PATH } from '../../management/resources/enrolment.ts';
 import { BOOT_FILE, type FirstStartSettings } from '../../settings/first-start-settings.ts';
 import { ENROLMENT_FILE, JOINED_SETTINGS } from '../../settings/setting-sources.ts';
-import { fetchTimeCa, postVerified, type Reaching } from './gateway-calls.ts';
+import { Distrusted, fetchTimeCa, postVerified, type Reaching } from './gateway-calls.ts';
 import { GatewayTime, timeFileIn } from './gateway-time.ts';
 import {
   hasJoined,
@@ -117,11 +117,12 @@ async function joinWhenPossible(code: string, start: FirstStartSettings, log: Lo
 function logRarely(log: Log): EnrolOptions['onWait'] {
   let last = '';
   let times = 0;
-  return ({ reason, isPending, wait_ms }) => {
+  return ({ reason, isPending, isDistrusted, wait_ms }) => {
     times = reason === last ? times + 1 : 1;
     last = reason;
     if (!Number.isInteger(Math.log2(times))) return;
     if (isPending) log.info({ reason, wait_ms }, 'waiting for approval');
+    else if (isDistrusted) log.warn({ reason, wait_ms }, 'gateway not trusted; joining later');
     else log.warn({ reason, wait_ms }, 'gateway unreachable; joining later');
   };
 }
@@ -227,7 +228,7 @@ export interface EnrolOptions extends Reaching {
   /** Until when an unreachable gateway is tried again, in terms of the clock; null: forever. */
   deadline: number | null;
   /** Called when the device waits for its approval, and when an attempt has failed. */
-  onWait: (event: { reason: string; isPending: boolean; wait_ms: number }) => void;
+  onWait: (event: { reason: string; isPending: boolean; isDistrusted?: boolean; wait_ms: number }) => void;
 }
 
 /** A device that may come online. */
@@ -255,12 +256,13 @@ export async function enrol(installation: Installation, options: EnrolOptions): 
   for (let attempt = 0; ; attempt += 1) {
     const result = await attemptOnce(code, installation.install_key, options);
     if ('enrolment' in result) return result;
-    const { reason, isPending } = result;
+    const { reason, isPending, isDistrusted = false } = result;
     const wait_ms = isPending ? result.waitMs : Math.max(BACKOFF.baseMs, backoffDelay(attempt, BACKOFF));
     if (!isPending && deadline !== null && clock.now() + wait_ms > deadline) {
+      if (isDistrusted) throw new OperatorError(reason);
       throw new OperatorError(`cannot reach the gateway at ${code.origin}: ${reason}`, EXIT_UNREACHABLE);
     }
-    onWait({ reason, isPending, wait_ms });
+    onWait({ reason, isPending, isDistrusted, wait_ms });
     await clock.sleep(wait_ms);
   }
 }
@@ -272,7 +274,7 @@ export function requireCode(text: string): JoinCode {
   throw new OperatorError('the code is incomplete or damaged: copy all of it, from join- to its end', 2);
 }
 
-type Waiting = { isPending: boolean; reason: string; waitMs: number };
+type Waiting = { isPending: boolean; isDistrusted?: boolean; reason: string; waitMs: number };
 
 async function attemptOnce(
   code: JoinCode,
@@ -292,10 +294,11 @@ async function attemptOnce(
       };
     }
     const enrolled = { ...enrolment, authtoken };
-    if (enrolment.session_ca === 'gateway') return { enrolment: enrolled, caPem, timeCaPem: null };
-    return { enrolment: enrolled, caPem: null, timeCaPem: caPem ?? (await fetchTimeCa(code, reaching)) };
+    const ownCa = caPem ?? (await fetchTimeCa(code, reaching));
+    if (enrolment.session_ca === 'gateway') return { enrolment: enrolled, caPem: ownCa, timeCaPem: null };
+    return { enrolment: enrolled, caPem: null, timeCaPem: ownCa };
   } catch (error) {
     if (error instanceof OperatorError) throw error;
-    return { isPending: false, reason: messageOf(error), waitMs: 0 };
+    return { isPending: false, isDistrusted: error instanceof Distrusted, reason: messageOf(error), waitMs: 0 };
   }
 }

@@ -86,20 +86,6 @@ function certificateOf(pem: string): X509Certificate {
   }
 }
 
-/** The CAs of a PEM file. */
-export function certificatesIn(pem: string | Uint8Array): X509Certificate[] {
-  const found = Buffer.from(pem)
-    .toString('latin1')
-    .match(/-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g);
-  return (found ?? []).flatMap((each) => {
-    try {
-      return [new X509Certificate(each)];
-    } catch {
-      return []; // TLS ignores it, too.
-    }
-  });
-}
-
 function messageIn(text: string): string | null {
   const { msg } = (jsonOf(text) ?? {}) as { msg?: unknown };
   return typeof msg === 'string' ? msg.slice(0, 300) : null;

@@ -1,3 +1,4 @@
+import { isAddressOfUrl } from '../../lib/network/ip-address.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
 import type { ConnectedEndpoint } from '../connectors/connector.ts';
 import { AgentError } from '../errors/agent-error.ts';
@@ -107,13 +108,19 @@ function domainInUse(domain: string, why: string): AgentError {
 
 interface Addressed {
   readonly url: string;
+  readonly tunnel?: { readonly domain: string };
 }
 
 const DEFAULT_PORTS: Record<string, string> = { 'https:': '443', 'http:': '80', 'tls:': '443' };
 
-/** The names of a URL from the most exact to the shortest: the whole URL, `host:port`, host, first label. */
-function namesOf(url: string): readonly string[] {
-  const { protocol, hostname, port } = new URL(url.toLowerCase());
+/** The names of a tunnel from the most exact to the shortest: the whole URL, `host:port`, host, first label. */
+function namesOf({ url, tunnel }: Addressed): readonly string[] {
+  const { protocol, hostname, host, port } = new URL(url.toLowerCase());
+  // At a gateway without a domain, all tunnels have its address; they may have names as well.
+  if (isAddressOfUrl(hostname)) {
+    const name = tunnel?.domain.toLowerCase() ?? host;
+    return [url.toLowerCase(), host, name, name === host ? port : (name.split('.')[0] ?? '')];
+  }
   const label = hostname.split('.')[0] ?? '';
   return [url.toLowerCase(), `${hostname}:${port || DEFAULT_PORTS[protocol]}`, hostname, label];
 }
@@ -127,7 +134,7 @@ export class TunnelNames<T extends Addressed> {
 
   constructor(tunnels: Iterable<T>) {
     for (const tunnel of tunnels) {
-      for (const [level, name] of namesOf(tunnel.url).entries()) {
+      for (const [level, name] of namesOf(tunnel).entries()) {
         const found = this.#levels[level]?.get(name);
         if (found) found.push(tunnel);
         else this.#levels[level]?.set(name, [tunnel]);
@@ -158,7 +165,7 @@ export class TunnelNames<T extends Addressed> {
   }
 
   shortestFor(tunnel: T): string {
-    const names = namesOf(tunnel.url).toReversed();
+    const names = namesOf(tunnel).toReversed();
     const unique = names.find((name) => {
       const matches = this.#matches(name);
       return matches.length === 1 && matches[0] === tunnel;

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { messageOf } from '../../lib/errors.ts';
 import { canonicalHostname, isHostname, MAX_HOSTNAME } from '../../lib/network/hostname-grammar.ts';
+import { isAddressOfUrl } from '../../lib/network/ip-address.ts';
 import { parseUpstream, type Upstream } from '../../lib/network/upstream-address.ts';
 import { problemsOf, validationMessage } from '../../lib/validation-messages.ts';
 import { PolicyInput } from '../../traffic-policy/document.ts';
@@ -30,6 +31,8 @@ const ForwardsTo = z
   });
 
 const Domain = z.string({ error: 'must be a hostname' }).transform((input, context) => {
+  // As a gateway without a domain has chosen it.
+  if (hasAddressAndPort(input)) return input.toLowerCase();
   const [host = '', port, ...rest] = input.split(':');
   const hostname = canonicalHostname(host);
   const problem =
@@ -73,7 +76,8 @@ const CONFLICTS: readonly Conflict[] = [
   {
     member: 'domain',
     problem: 'only tcp tunnels may have a port',
-    isIn: ({ protocol, domain }) => protocol !== 'tcp' && isText(domain) && domain.includes(':'),
+    isIn: ({ protocol, domain }) =>
+      protocol !== 'tcp' && isText(domain) && domain.includes(':') && !hasAddressAndPort(domain),
   },
   {
     member: 'domain',
@@ -232,6 +236,11 @@ function hostnameProblem(host: string): string | null {
 function portProblem(port: string | undefined): string | null {
   const isPort = port === undefined || (/^[1-9]\d{0,4}$/.test(port) && Number(port) <= 65535);
   return isPort ? null : 'the port must be a number from 1 to 65535';
+}
+
+function hasAddressAndPort(domain: string): boolean {
+  const [, host = '', port] = /^(\[[0-9a-f:.]+\]|[0-9.]+):(\d{1,5})$/i.exec(domain) ?? [];
+  return isAddressOfUrl(host) && portProblem(port) === null && URL.canParse(`https://${domain}`);
 }
 
 function knownProtocol(protocol: string): TunnelProtocol {

@@ -79,11 +79,15 @@ function addInitCommand(gateway: Command): void {
   examples(
     gateway.command('init'),
     'gateway init --domain gateway.example.com',
+    'gateway init --ip 203.0.113.5',
     'gateway init --domain gateway.localhost --no-service',
   )
     .description('Set up a gateway: settings, service, first API key; show and check its DNS records. Repeatable')
     .option('-d, --domain <hostname>', 'Base domain, such as gateway.example.com', (text) =>
       parsedOption(VARIABLES.GATEWAY_DOMAIN, text),
+    )
+    .option('--ip <address>', 'Without a domain: the public IP address, at whose ports endpoints are', (text) =>
+      parsedOption(VARIABLES.GATEWAY_IP, text),
     )
     .option('--no-service', 'For a trial: settings and data in the current folder, ports 8443 and 8080')
     .option('--https-port <port>', 'Public HTTPS port (default: 443)', (text) =>

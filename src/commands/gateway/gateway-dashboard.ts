@@ -45,6 +45,6 @@ function codeOf(store: Store, { domain }: GatewayServerSettings, email: string):
 }
 
 /** Where the management API and the dashboard are. */
-export function apiUrlOf({ apiUrl, domain, httpsPort }: GatewayServerSettings): string {
-  return apiOrigin(apiUrl, domain, httpsPort);
+export function apiUrlOf({ apiUrl, domain, httpsPort, ip }: GatewayServerSettings): string {
+  return apiOrigin(apiUrl, domain, httpsPort, ip);
 }

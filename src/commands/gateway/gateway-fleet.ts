@@ -18,7 +18,10 @@ function addInviteCommands(gateway: Command, settings: () => GatewayServerSettin
   const load = () => import('./gateway-invite.ts');
   examples(gateway.command('invite'), "gateway invite --site '*.sitea.example.com' --uses 50")
     .description('Invite devices to a site: print a code with which they join')
-    .requiredOption('-s, --site <domain>', "Domain of the site's devices, such as '*.site-a.example.com'")
+    .option(
+      '-s, --site <domain>',
+      "Domain of the site's devices, such as '*.site-a.example.com'; at a gateway without a domain a word (default there: devices)",
+    )
     .option('-u, --uses <count>', 'How many devices can join with the code', countOption, 1)
     .addOption(
       new Option('-e, --expires <duration>', 'How long it is valid, such as 12h or 7d; or never')

@@ -1,6 +1,7 @@
 import { join, relative } from 'node:path';
 import { type Finding, renderReport } from '../../doctor/finding.ts';
 import { gatewayRecords, publicAddresses, zoneLine } from '../../doctor/gateway/gateway-records.ts';
+import { hasNoDomain } from '../../gateway/endpoints/domain-names.ts';
 import { ownCommand, rootCommand } from '../../lib/process/own-command.ts';
 import { wantsColor } from '../../lib/terminal-text.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
@@ -24,7 +25,8 @@ export interface InitResult {
 export function initReportJson(result: InitResult) {
   const { settings, file, isNew, service, apiKey, findings } = result;
   return {
-    domain: settings.domain,
+    domain: isAddressOnly(settings) ? null : settings.domain,
+    ip: settings.ip,
     api_url: apiUrlOf(settings),
     ca_file: caFileOf(settings),
     settings_file: file,
@@ -60,8 +62,13 @@ export function describeGateway(result: InitResult): string {
 }
 
 function headline({ settings, file, isNew, service }: InitResult): string {
-  if (!isNew) return `Gateway ${settings.domain}: set up before, in ${file}; nothing changed`;
-  return service === null ? `Gateway ${settings.domain}: settings written to ${file}` : `Gateway ${settings.domain}`;
+  const name = isAddressOnly(settings) ? settings.ip : settings.domain;
+  if (!isNew) return `Gateway ${name}: set up before, in ${file}; nothing changed`;
+  return service === null ? `Gateway ${name}: settings written to ${file}` : `Gateway ${name}`;
+}
+
+function isAddressOnly({ domain, ip }: GatewayServerSettings): boolean {
+  return hasNoDomain({ baseDomain: domain.toLowerCase(), ip });
 }
 
 function recordsOf({ settings, addresses }: InitResult) {
@@ -79,11 +86,14 @@ function describeRecords(result: InitResult): string[] {
   ];
 }
 
-function firewall({ httpsPort, httpPort, sessionPort, tcpPorts, challengeDns, host }: GatewayServerSettings): string[] {
+function firewall(settings: GatewayServerSettings): string[] {
+  const { httpsPort, httpPort, sessionPort, tcpPorts, httpsPorts, ip, challengeDns, host } = settings;
   if (host === '127.0.0.1' || host === '::1') return [];
   const ports = [httpPort, httpsPort, ...(sessionPort === null ? [] : [sessionPort])].map((port) => `${port}/tcp`);
   if (challengeDns !== null) ports.push(`${challengeDns.port}/udp`, `${challengeDns.port}/tcp`);
   if (tcpPorts !== null) ports.push(`${tcpPorts.first}-${tcpPorts.last}/tcp (tcp endpoints)`);
+  if (ip !== null && httpsPorts !== null)
+    ports.push(`${httpsPorts.first}-${httpsPorts.last}/tcp (https and tls endpoints)`);
   return [`Ports to open in the firewall: ${ports.join(', ')}`, ''];
 }
 
@@ -106,17 +116,21 @@ function describeMessages({ notified }: InitResult): string[] {
   ];
 }
 
-function nextSteps({ settings, service, apiKey }: InitResult): { command: string; why: string }[] {
-  const { domain } = settings;
+function nextSteps({ settings, isNew, service, apiKey }: InitResult): { command: string; why: string }[] {
+  const { domain, ip } = settings;
   const isTrial = service === null;
   const command = isTrial ? ownCommand : rootCommand;
   const steps = [];
   if (isTrial) steps.push({ command: ownCommand('gateway'), why: 'starts it in this folder; Ctrl-C stops it' });
   else if (apiKey === null) steps.push({ command: 'sudo systemctl start device-agent-gateway', why: 'starts it' });
+  else if (isNew && ip !== null && apiKey === 'exists')
+    steps.push({ command: 'sudo systemctl restart device-agent-gateway', why: 'lets the domain take effect' });
   if (apiKey === null) steps.push({ command: command('gateway init'), why: 'makes the first API key' });
   if (!isTrial) steps.push({ command: rootCommand('gateway doctor'), why: 'checks DNS, ports and certificates again' });
   steps.push({
-    command: command(`gateway invite --site '*.sitea.${siteZone(domain)}'`),
+    command: command(
+      isAddressOnly(settings) ? 'gateway invite' : `gateway invite --site '*.sitea.${siteZone(domain)}'`,
+    ),
     why: isTrial ? 'in another terminal: prints the line for devices' : 'prints the line for devices of a site',
   });
   return steps;

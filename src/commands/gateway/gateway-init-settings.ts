@@ -6,7 +6,9 @@ import { LOCAL_CA } from '../../settings/variable-kinds.ts';
 import type { InitialSetting } from './settings-text.ts';
 
 export interface WantedGateway {
-  domain: string;
+  /** Null: it has none, and an address instead. */
+  domain: string | null;
+  ip: string | null;
   /** False: a trial in the current folder, which needs neither root nor public ports. */
   isService: boolean;
   httpsPort: number | null;
@@ -34,16 +36,17 @@ export function initialSettings(
   isSet: (name: string) => boolean,
   interfaces = networkInterfaces(),
 ): InitialSetting[] {
-  const { domain, httpsPort, httpPort, email, acme, database, nodeAddress, encryptionKey, environment } = wanted;
+  const { domain, ip, httpsPort, httpPort, email, acme, database, nodeAddress, encryptionKey, environment } = wanted;
   const options = {
-    GATEWAY_DOMAIN: domain,
+    ...(domain !== null && { GATEWAY_DOMAIN: domain }),
+    ...(ip !== null && { GATEWAY_IP: ip }),
     ...(httpsPort !== null && { GATEWAY_HTTPS_PORT: String(httpsPort) }),
     ...(httpPort !== null && { GATEWAY_HTTP_PORT: String(httpPort) }),
     ...(email !== null && { GATEWAY_ACME_EMAIL: email }),
     ...(database !== null && { GATEWAY_DATABASE_URL: database }),
     ...(nodeAddress !== null && { GATEWAY_NODE_ADDRESS: nodeAddress }),
     ...(encryptionKey !== null && { GATEWAY_ENCRYPTION_KEY: encryptionKey }),
-    ...(!acme && isPublicDomain(domain) && { GATEWAY_ACME_DIRECTORY: LOCAL_CA }),
+    ...(!acme && isPublicDomain(domain ?? '') && { GATEWAY_ACME_DIRECTORY: LOCAL_CA }),
   };
   const told: Record<string, string> = { ...environment, ...options };
   const defaults = defaultSettings(wanted, told.GATEWAY_ACME_DIRECTORY !== LOCAL_CA, interfaces);
@@ -55,10 +58,12 @@ export function initialSettings(
   });
 }
 
-function defaultSettings({ domain, isService }: WantedGateway, acme: boolean, interfaces: Interfaces) {
-  const isPublic = isPublicDomain(domain);
-  const settings: InitialSetting[] = [{ name: 'GATEWAY_DOMAIN', value: domain }];
-  if (needsDns(domain) || isService) settings.push({ name: 'GATEWAY_HOST', value: allAddresses(interfaces) });
+function defaultSettings({ domain, ip, isService }: WantedGateway, acme: boolean, interfaces: Interfaces) {
+  const isPublic = domain !== null && isPublicDomain(domain);
+  const settings: InitialSetting[] = domain === null ? [] : [{ name: 'GATEWAY_DOMAIN', value: domain }];
+  if (ip !== null) settings.push({ name: 'GATEWAY_IP', value: ip });
+  if (ip !== null || needsDns(domain ?? '') || isService)
+    settings.push({ name: 'GATEWAY_HOST', value: allAddresses(interfaces) });
   if (isService) {
     settings.push({ name: 'GATEWAY_HTTPS_PORT', value: '443' }, { name: 'GATEWAY_HTTP_PORT', value: '80' });
   }

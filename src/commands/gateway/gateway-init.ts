@@ -30,6 +30,8 @@ import { addSettings, type InitialSetting, settingLines, settingsIn } from './se
 
 export interface InitOptions {
   domain?: string;
+  /** The public address of a gateway without a domain. */
+  ip?: string;
   service: boolean;
   httpsPort?: number;
   httpPort?: number;
@@ -66,7 +68,9 @@ export async function initGateway(options: InitOptions): Promise<void> {
   const place = options.service ? servicePlace() : trialPlace();
   const missing = missingSettings({ ...options, encryptionKey: await newEncryptionKey(options, place) }, place);
   const settings = loadGatewayServerSettings({ ...place.env, ...valuesOf(missing) }, place.folder);
-  if (missing.length > 0) await requirePorts(settings);
+  const wasThere = settings.ip !== null && !missing.some(({ name }) => name === 'GATEWAY_IP');
+  // One that gets a domain runs already.
+  if (missing.length > 0 && !wasThere) await requirePorts(settings);
   const service = options.service ? await installWith(missing, place.file) : null;
   if (service === null && missing.length > 0) await addSettings(missing, place.file, 0o600);
   const apiKey = await firstApiKey(settings, service);
@@ -156,9 +160,25 @@ function missingSettings(
   const texts = textsOfFiles(env, folder);
   const environment = settingsIn(process.env, options.service);
   const known = texts.GATEWAY_DOMAIN?.toLowerCase();
-  const domain = options.domain ?? environment.GATEWAY_DOMAIN?.toLowerCase() ?? known;
-  if (domain === undefined) {
-    throw new OperatorError('no domain: add --domain, for example --domain gateway.example.com', 2);
+  const domain = options.domain ?? environment.GATEWAY_DOMAIN?.toLowerCase() ?? known ?? null;
+  const knownIp = texts.GATEWAY_IP ?? null;
+  const ip = options.ip ?? environment.GATEWAY_IP ?? knownIp;
+  if (domain === null && ip === null) {
+    throw new OperatorError(
+      'no domain: add --domain, for example --domain gateway.example.com; or --ip with the public address, without a domain',
+      2,
+    );
+  }
+  if (knownIp !== null && knownIp !== ip) {
+    throw new OperatorError(
+      `the gateway here has the address ${knownIp}, not ${ip}: to change it, edit GATEWAY_IP in ${file} and restart it; ` +
+        'devices must then be set up again',
+    );
+  }
+  if (known !== undefined && knownIp === null && ip !== null) {
+    throw new OperatorError(
+      `the gateway here has the domain ${known}: --ip is for a gateway without one; set GATEWAY_IP in ${file} for names below localhost`,
+    );
   }
   if (known !== undefined && known !== domain) {
     throw new OperatorError(
@@ -166,11 +186,11 @@ function missingSettings(
         'devices must then be set up again',
     );
   }
-  if (known !== undefined) return [];
+  if (known !== undefined || (knownIp !== null && domain === null)) return [];
   const { service: isService, acme, httpsPort = null, httpPort = null, email = null } = options;
   const { database = null, nodeAddress = null, encryptionKey } = options;
   const shared = { database, nodeAddress, encryptionKey };
-  const wanted = { domain, isService, acme, httpsPort, httpPort, email, ...shared, environment };
+  const wanted = { domain, ip, isService, acme, httpsPort, httpPort, email, ...shared, environment };
   return initialSettings(wanted, (name) => name in texts);
 }
 

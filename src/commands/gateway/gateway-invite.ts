@@ -2,10 +2,11 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { z } from 'zod';
 import { createEnrolmentKey, type GatewayPlace, joinCode } from '../../gateway/devices/invite.ts';
-import { dnsTargets, gatewayDomains, joinOrigin } from '../../gateway/endpoints/domain-names.ts';
+import { dnsTargets, gatewayDomains, hasNoDomain, joinOrigin } from '../../gateway/endpoints/domain-names.ts';
 import type { Row, Store } from '../../gateway/offline/command-store.ts';
 import { ApiError, OperatorError } from '../../lib/errors.ts';
 import { explainUnreadable } from '../../lib/files/durable-write.ts';
+import { isBelowLocalhost } from '../../lib/network/loopback-names.ts';
 import { describePortRange } from '../../lib/network/port-range.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
 import { validationMessage } from '../../lib/validation-messages.ts';
@@ -17,7 +18,7 @@ import { jsonText, note, print, table } from '../output.ts';
 import { withStore } from '../settings-place.ts';
 
 export interface InviteOptions {
-  site: string;
+  site?: string;
   uses: number;
   /** Milliseconds; null: never. */
   expires: number | null;
@@ -41,7 +42,7 @@ const MAX_LISTED = 10_000;
 export async function invite(settings: GatewayServerSettings, options: InviteOptions): Promise<void> {
   const body = EnrolmentKeyCreate.safeParse(
     {
-      site: options.site,
+      site: siteOf(options, settings),
       max_uses: options.uses,
       expires_at: options.expires === null ? undefined : new Date(Date.now() + options.expires).toISOString(),
       needs_approval: options.approve === true,
@@ -54,7 +55,7 @@ export async function invite(settings: GatewayServerSettings, options: InviteOpt
     { error: validationMessage },
   );
   if (!body.success) throw new OperatorError(refusalOf(body.error).text, 2);
-  const domains = gatewayDomains(settings.domain.toLowerCase());
+  const domains = gatewayDomains(settings.domain.toLowerCase(), settings.ip);
   await withStore(settings, async (store) => {
     const place = await placeOf(settings);
     const { key, secret } = await store.database
@@ -65,13 +66,24 @@ export async function invite(settings: GatewayServerSettings, options: InviteOpt
     const code = joinCode(place, secret);
     const wildcard = `*.${key.site}`;
     const isBase = key.site === domains.baseDomain;
-    const targets = isBase ? null : dnsTargets(wildcard, store.account, domains);
+    const targets = isBase || isBelowLocalhost(wildcard) ? null : dnsTargets(wildcard, store.account, domains);
     const records = targets === null ? [] : requiredRecords({ domain: wildcard, ...targets }).map(zoneFileLine);
     const command = `echo ${code} | sudo device-agent join -`;
     const result = { id: key.id, site: wildcard, code, command, expires_at: key.expires_at, max_uses: key.max_uses };
     if (options.json) return void print(jsonText({ ...result, dns_records: records }));
     print(await describe(key, { code, command, records }));
   });
+}
+
+/** The names of a gateway without a domain are below localhost: nobody looks them up. */
+function siteOf({ site }: InviteOptions, { domain, ip }: GatewayServerSettings): string {
+  const baseDomain = domain.toLowerCase();
+  if (!hasNoDomain({ baseDomain, ip })) {
+    if (site !== undefined) return site;
+    throw new OperatorError("no site: add --site, such as --site '*.sitea.example.com'", 2);
+  }
+  const word = site ?? 'devices';
+  return /^[\w-]+$/.test(word) ? `${word}.${baseDomain}` : word;
 }
 
 async function describe(
@@ -105,12 +117,12 @@ const indent = (lines: readonly string[]): string[] => lines.map((line) => `  ${
 async function placeOf(
   settings: GatewayServerSettings,
 ): Promise<Pick<GatewayPlace, 'origin' | 'isProxied' | 'caPem' | 'publicNames'>> {
-  const { dataDir, apiUrl, domain, httpsPort, acme } = settings;
+  const { dataDir, apiUrl, domain, httpsPort, ip, acme } = settings;
   const file = join(dataDir, 'gateway', 'ca.pem');
   const caPem = await readFile(file, 'utf8').catch((error: unknown) => {
     throw explainUnreadable(file, error);
   });
-  return { ...joinOrigin(apiUrl, domain.toLowerCase(), httpsPort), caPem, publicNames: acme?.ownNames ?? 'none' };
+  return { ...joinOrigin(apiUrl, domain.toLowerCase(), httpsPort, ip), caPem, publicNames: acme?.ownNames ?? 'none' };
 }
 
 /** What a list is limited to and sorted by, and how it is printed. */

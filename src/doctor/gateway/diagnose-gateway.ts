@@ -1,5 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { hasNoDomain } from '../../gateway/endpoints/domain-names.ts';
 import { NO_PROXIES } from '../../lib/network/proxy-rules.ts';
 import type { ServiceState } from '../../service/service-state.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
@@ -9,6 +10,7 @@ import { dataFolderCheck } from '../data-folder.ts';
 import { doubtsOf, settingsProblems } from '../diagnose.ts';
 import { type Check, check, type Finding, NotKnown, ok, type Result, runChecks } from '../finding.ts';
 import { nodeVersionCheck, serviceCheck } from '../platform.ts';
+import { tcpCheck } from '../tcp.ts';
 import { conditionResults } from './gateway-conditions.ts';
 import { certificateResults, companionResults, databaseResults, eventResults, keyResults } from './gateway-data.ts';
 import {
@@ -64,9 +66,9 @@ async function checksFor(
   surroundings: GatewaySurroundings,
 ): Promise<Check[]> {
   const { now = Date.now, patience = 1 } = surroundings;
-  const { domain, dataDir, acme } = settings;
+  const { dataDir, acme } = settings;
   return [
-    check('settings', 'Settings', async () => [ok(`valid; domain: ${domain}`), ...misspelt]),
+    check('settings', 'Settings', async () => [ok(`valid; ${placeOf(settings)}`), ...misspelt]),
     dataFolderCheck(dataDir),
     check('database', 'Database', async () => databaseResults(settings)),
     ...(settings.databaseUrl === null
@@ -83,10 +85,16 @@ async function checksFor(
       proxies: NO_PROXIES,
       patience,
     }),
+    tcpCheck('device-agent-gateway'),
     ...(await networkChecks(settings, surroundings)),
     check('certificates', 'Certificates', async () => certificateResults(settings, now())),
     check('events', 'Events', async () => eventResults(settings)),
   ];
+}
+
+function placeOf({ domain, ip }: GatewayServerSettings): string {
+  if (hasNoDomain({ baseDomain: domain, ip })) return `address: ${ip}, without a domain`;
+  return ip === null ? `domain: ${domain}` : `domain: ${domain}; address: ${ip}`;
 }
 
 /** Diagnoses only how agents and clients reach the gateway. */

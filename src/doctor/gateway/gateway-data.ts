@@ -3,6 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import {
   databaseProblems,
+  endsSoon,
   expectGateway,
   type Row,
   readStore,
@@ -14,10 +15,6 @@ import {
 import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
 import { failed, NotKnown, ok, type Result, skipped, summarize } from '../finding.ts';
-
-const DAY_MS = 86_400_000;
-/** Automatic renewal begins earlier; a certificate that is still in use then was not renewed. */
-const SOON_MS = 14 * DAY_MS;
 
 /** Judges the database's integrity, without its encryption key. */
 export function databaseResults(location: StoreLocation): Result {
@@ -95,9 +92,10 @@ function judge({ domain, certificate_id, job, policy }: Row<'ownDomains'>, store
   if (job?.error_code) {
     return failed(`${domain}: ${job.error_code}: ${job.msg}`, `the gateway tries again at ${job.retries_at}`);
   }
-  const ends = certificate_id === null ? undefined : store.tlsCertificates.get(certificate_id)?.facts.not_after;
-  if (ends === undefined) return skipped(`${domain}: the certificate is being issued`);
-  if (Date.parse(ends) - now > SOON_MS) return ok(domain);
+  const facts = certificate_id === null ? undefined : store.tlsCertificates.get(certificate_id)?.facts;
+  if (facts === undefined) return skipped(`${domain}: the certificate is being issued`);
+  const { not_before: begins, not_after: ends } = facts;
+  if (!endsSoon(begins, ends, now)) return ok(domain);
   const when = Date.parse(ends) < now ? 'expired' : 'expires';
   const advice = policy === null ? 'upload a new certificate' : 'check that the gateway runs, and its log';
   return failed(`${domain}: the certificate ${when} at ${ends}`, advice);

@@ -1,6 +1,6 @@
 import { execFile } from 'node:child_process';
 import { rootCertificates } from 'node:tls';
-import { apiHost, connectHost } from '../../gateway/endpoints/domain-names.ts';
+import { connectHost, publicApiHost } from '../../gateway/endpoints/domain-names.ts';
 import { hasErrno, messageOf } from '../../lib/errors.ts';
 import { type Cidr, hostPort, isUnspecified } from '../../lib/network/ip-address.ts';
 import { connectHere } from '../../lib/network/load-balancers.ts';
@@ -152,16 +152,17 @@ const ADVICE: Readonly<Record<number, string>> = {
  * @param from destination for ssh; null: nobody to ask
  */
 export async function outsideResults(
-  settings: Pick<GatewayServerSettings, 'domain' | 'httpsPort' | 'httpPort' | 'tcpPorts'>,
+  settings: Pick<GatewayServerSettings, 'domain' | 'ip' | 'httpsPort' | 'httpPort' | 'tcpPorts' | 'httpsPorts'>,
   from: string | null,
   ask: AskHost = askBySsh,
 ): Promise<Result[]> {
-  const { domain, httpsPort, httpPort, tcpPorts } = settings;
-  if (!needsDns(domain)) return [skipped(`${domain} is for this machine only`)];
+  const { domain, ip, httpsPort, httpPort, tcpPorts, httpsPorts } = settings;
+  if (!needsDns(domain) && ip === null) return [skipped(`${domain} is for this machine only`)];
   if (from === null) {
     return [skipped('cannot be known from this machine; --from user@host asks another one over SSH')];
   }
-  const urls = [`https://${apiHost(domain)}:${httpsPort}/`, `http://${apiHost(domain)}:${httpPort}/`];
+  const host = publicApiHost({ baseDomain: domain, ip });
+  const urls = [`https://${host}:${httpsPort}/`, `http://${host}:${httpPort}/`];
   // Whether another server answers there is the subject of another check.
   const calls = urls.map((url) => `curl -sk -o /dev/null --max-time ${CURL_SECONDS} ${url} & first=$!`);
   const command = `${calls[0]}; ${calls[1]?.replace('first', 'second')}; wait $first; echo $?; wait $second; echo $?`;
@@ -172,11 +173,15 @@ export async function outsideResults(
     return [failed(`cannot ask ${from}: ${messageOf(error)}`, `make "ssh ${from} true" work without a password`)];
   }
   const results = urls.map((url, at) => judge(url, from, codes[at] ?? Number.NaN));
-  const range = tcpPorts && `${tcpPorts.first}-${tcpPorts.last}`;
+  const ranges = [
+    ...(tcpPorts ? [`tcp ports ${tcpPorts.first}-${tcpPorts.last}`] : []),
+    ...(ip !== null && httpsPorts ? [`https ports ${httpsPorts.first}-${httpsPorts.last}`] : []),
+  ];
   // Nothing listens on them as long as no endpoint does.
-  return range
-    ? [...results, skipped(`tcp ports ${range}: open them in the firewall; tested only by an endpoint`)]
-    : results;
+  return [
+    ...results,
+    ...ranges.map((range) => skipped(`${range}: open them in the firewall; tested only by an endpoint`)),
+  ];
 }
 
 function judge(url: string, from: string, code: number): Result {

@@ -14,7 +14,7 @@ export interface GatewayRecord {
 }
 
 /** What a gateway's records depend on. */
-export type RecordSettings = Pick<GatewayServerSettings, 'domain' | 'challengeDns' | 'acme'>;
+export type RecordSettings = Pick<GatewayServerSettings, 'domain' | 'ip' | 'challengeDns' | 'acme'>;
 
 /** Whether clients find the gateway through DNS. Names below localhost always lead to this machine. */
 export function needsDns(domain: string): boolean {

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { Resolver } from 'node:dns/promises';
-import { apiHost, connectHost, tcpHost } from '../../gateway/endpoints/domain-names.ts';
+import { apiHost, connectHost, hasNoDomain, tcpHost } from '../../gateway/endpoints/domain-names.ts';
 import { messageOf } from '../../lib/errors.ts';
 import { CnameChecker } from '../../management/cname-record.ts';
 import { failed, ok, type Result, skipped } from '../finding.ts';
@@ -28,7 +28,9 @@ export async function findNames(
   resolvers: readonly string[] | null,
   patience: number,
 ): Promise<FoundNames> {
-  const { domain } = settings;
+  const { domain, ip } = settings;
+  if (hasNoDomain({ baseDomain: domain, ip }))
+    return { results: [skipped(`${ip} is an address, without DNS`)], addresses: [ip ?? ''] };
   if (!needsDns(domain)) return { results: [skipped(`${domain} is this machine, without DNS`)], addresses: [] };
   const resolver = new Resolver({ timeout: LOOKUP_MS * patience, tries: 2 });
   if (resolvers) resolver.setServers(resolvers);

@@ -3,13 +3,7 @@ import type { PortRange } from '../../lib/network/port-range.ts';
 import { type Binding, isPermitted, permittedPorts } from '../../management/resources/acl-rule.ts';
 import type { Refusal } from '../../management/resources/refusal.ts';
 import type { SiteNameGrants } from '../devices/site-name-grants.ts';
-import {
-  type DomainSettings,
-  isGatewayName,
-  isInternalName,
-  isUnderBaseDomain,
-  tcpHost,
-} from '../endpoints/domain-names.ts';
+import { type DomainSettings, isGatewayName, isInternalName, isUnderBaseDomain } from '../endpoints/domain-names.ts';
 import type { OwnerCredential } from '../endpoints/endpoint-owner.ts';
 import type { Store } from '../store/store.ts';
 
@@ -71,8 +65,8 @@ export class AuthtokenAcl {
 
   /** Why an authtoken cannot bind a reserved address: it is another owner's. */
   #refuseAddress(credentialId: string, address: string): Refusal | null {
-    const host = `${tcpHost(this.domains.baseDomain)}:`;
-    const port = address.startsWith(host) ? Number(address.slice(host.length)) : 0;
+    // All tcp endpoints have the same host, or the gateway's address.
+    const port = Number(address.slice(address.lastIndexOf(':') + 1));
     const owner = this.store.tcpPorts.ownerOf(port);
     if (owner === null || this.store.credentials.get(credentialId)?.owner_id === owner) return null;
     return { code: 308, text: `the address ${address} is reserved for another owner` };

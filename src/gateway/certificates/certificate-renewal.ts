@@ -1,8 +1,16 @@
 import { withDeadline } from '../../lib/time/deadline.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
 import type { ManagedDomainRow, StoredCertificatePolicy } from '../store/domains.ts';
+import type { Store } from '../store/store.ts';
 import { readUploadedPair } from './certificate-upload.ts';
-import { type CertificateIssuer, type IssuedCertificate, IssueError } from './issuing/certificate-issuer.ts';
+import { EarlyRenewal, type ManagedTable } from './early-renewal.ts';
+import {
+  type BegunOrder,
+  type CertificateIssuer,
+  type IssuedCertificate,
+  IssueError,
+  type IssueRequest,
+} from './issuing/certificate-issuer.ts';
 import { isPlausible } from './local-ca/certificate-validity.ts';
 import { afterSetBack, failedJob, freshJob, renewalDue, renewalTime } from './renewal-schedule.ts';
 
@@ -12,19 +20,13 @@ const ISSUE_TIMEOUT_MS = 5 * 60_000;
 /** Interval of checks. The wall clock may jump, by years on a Pi without a clock battery. */
 const CHECK_INTERVAL_MS = 60_000;
 
-export interface ManagedTable<Row extends ManagedDomainRow> {
-  get(id: string): Row | null;
-  managed(): Row[];
-  due(now: string, limit: number): Row[];
-  update(row: Row): void;
-}
-
 /** Obtains and renews certificates. All state is in the store (`due_at`, `job`): a restart continues where it stopped. */
 export class CertificateRenewal<Row extends ManagedDomainRow> {
   readonly #running = new Map<string, { row: Row; abort: AbortController; done: Promise<void> }>();
   readonly #stopping = new AbortController();
   #nap = new AbortController();
   #loop: Promise<void> | null = null;
+  readonly #early: EarlyRenewal<Row>;
   /** Offset of the wall clock from the monotonic clock; null before the first check. */
   #ahead: number | null = null;
 
@@ -34,7 +36,9 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
     private readonly domains: ManagedTable<Row>,
     private readonly issuer: CertificateIssuer,
     private readonly wallClock = Date.now,
-  ) {}
+  ) {
+    this.#early = new EarlyRenewal(context, { table: domains, issuer, wallClock, wake: () => this.wake() });
+  }
 
   start(): void {
     this.#loop ??= this.#run();
@@ -50,7 +54,7 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
     this.#stopping.abort();
     for (const { abort } of this.#running.values()) abort.abort();
     this.wake();
-    await Promise.all([this.#loop, ...[...this.#running.values()].map(({ done }) => done)]);
+    await Promise.all([this.#loop, this.#early.finished, ...[...this.#running.values()].map(({ done }) => done)]);
   }
 
   async #run(): Promise<void> {
@@ -60,6 +64,7 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
         await this.#handleClockSetBack();
         this.#cancelUnwanted();
         this.#startDue();
+        this.#early.check(this.#stopping.signal);
       } catch (error) {
         this.context.log.error({ err: error }, 'certificate check failed');
       }
@@ -148,7 +153,7 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
     if (running) running.row = row;
     try {
       signal.throwIfAborted();
-      const request = { domain: row.domain, privateKeyType: policy.private_key_type };
+      const request = this.#requestFor(row, policy);
       const order = unlessAborted(this.issuer.issue(request, signal), signal);
       await this.#succeed(row, await withDeadline(order, 'issuing the certificate', ISSUE_TIMEOUT_MS));
     } catch (error) {
@@ -161,6 +166,19 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
     const job = found.job ?? freshJob(this.context.store.now());
     await this.#change(found, (row) => ({ ...row, job }));
     return { ...found, job };
+  }
+
+  #requestFor(row: Row, { private_key_type: privateKeyType }: StoredCertificatePolicy): IssueRequest {
+    const { store } = this.context;
+    const current = row.certificate_id === null ? null : store.tlsCertificates.get(row.certificate_id);
+    return {
+      ...{ domain: row.domain, privateKeyType, replaces: current?.certificate_pem ?? null },
+      begun: begunOrder(row, store.box),
+      keep: async ({ authority, url, privateKeyPem }) => {
+        const order = { authority, url, key: store.box.seal(privateKeyPem, row.id).toString('base64') };
+        await this.#change(row, (now) => (now.job === null ? now : { ...now, job: { ...now.job, order } }));
+      },
+    };
   }
 
   async #succeed(ordered: Row, issued: IssuedCertificate): Promise<void> {
@@ -181,6 +199,8 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
     if (!stored) return;
     const { domain, certificate_id } = ordered;
     log.info({ domain, renews_at }, 'certificate issued');
+    const { remark } = issued;
+    if (remark) log.warn({ domain, remark }, 'certificate issued with other terms than set');
     activity.note('certificate_issued.v0', () => ({ domain, renewal: certificate_id !== null, renews_at }));
   }
 
@@ -217,6 +237,15 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
       return true;
     });
   }
+}
+
+/** The order that an earlier process has begun; null when its key was encrypted with an encryption key that was changed. */
+function begunOrder({ id, job }: ManagedDomainRow, box: Store['box']): BegunOrder | null {
+  const { order } = job ?? {};
+  if (order === undefined) return null;
+  const sealed = Buffer.from(order.key, 'base64');
+  const { authority, url } = order;
+  return box.opens(sealed, id) ? { authority, url, privateKeyPem: box.open(sealed, id) } : null;
 }
 
 function isSameOrder(row: ManagedDomainRow | null, ordered: ManagedDomainRow): boolean {

@@ -25,6 +25,10 @@ export function chooseIssuer(context: IssuerContext, ca: LocalCa, challenges: Ch
       issuer ??= acmeIssuer(acme, context, challenges);
       return (await issuer).issue(request, signal);
     },
+    async renewalAdvice(certificatePem, signal) {
+      issuer ??= acmeIssuer(acme, context, challenges);
+      return (await (await issuer).renewalAdvice?.(certificatePem, signal)) ?? null;
+    },
   };
 }
 
@@ -37,11 +41,13 @@ async function acmeIssuer(settings: AcmeSettings, context: IssuerContext, challe
   const shared = store.database.isReplica ? store.database : null;
   const key = new AcmeAccountKey(join(options.dataDir, 'gateway', 'acme-account.key'), store.box, shared);
   const order = {
-    ca: new AcmeCa(settings, key),
+    ca: new AcmeCa(settings, key, store.database.unwritable === null ? store.database : null),
     targets: (domain: string) => ownTargets(domain, domains) ?? dnsTargets(domain, store.account, domains),
     trust: settings.trust,
     plainChallenges: ['http-01', 'tls-alpn-01'] as const,
     dnsServers: settings.resolvers,
+    profile: settings.profile ?? null,
+    chain: settings.chain ?? null,
   };
   return new AcmeIssuer(order, { ...challenges, clock });
 }

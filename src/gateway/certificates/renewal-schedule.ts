@@ -77,10 +77,22 @@ export function withPolicy<Row extends ManagedDomainRow>(row: Row, policy: Store
   return isSame && !isFailing ? row : { ...row, ...started };
 }
 
-/** When a certificate is renewed: after two thirds of its lifetime, at midnight if it lives for a month or more. */
+/** Certificates that live for less are renewed after half of their lifetime: an outage of two days must not end them. */
+const SHORT_MS = 10 * DAY_MS;
+
+/**
+ * When a certificate is renewed: after two thirds of its lifetime, at midnight if it lives for a month or more; after half of a
+ * lifetime below ten days.
+ */
 export function renewalTime(notBefore: string, notAfter: string): string {
   const start = Date.parse(notBefore);
   const lifetimeMs = Date.parse(notAfter) - start;
-  const at = start + (lifetimeMs * 2) / 3;
+  const at = start + (lifetimeMs < SHORT_MS ? lifetimeMs / 2 : (lifetimeMs * 2) / 3);
   return timestamp(lifetimeMs < 30 * DAY_MS ? at : at - (at % DAY_MS));
+}
+
+/** The latest time of renewal that a CA can ask for, in milliseconds since the Unix epoch: a wrong one must not end a name. */
+export function latestRenewal(notBefore: string, notAfter: string): number {
+  const [start, end] = [Date.parse(notBefore), Date.parse(notAfter)];
+  return start + (end - start) * (end - start < SHORT_MS ? 0.6 : 0.75);
 }

@@ -1,8 +1,9 @@
 import type { GatewayContext } from '../context/gateway-context.ts';
 import type { ManagedDomainRow } from '../store/domains.ts';
-import { CertificateRenewal, type ManagedTable } from './certificate-renewal.ts';
+import { CertificateRenewal } from './certificate-renewal.ts';
 import type { Challenges } from './challenges/challenges.ts';
 import { chooseIssuer } from './choose-issuer.ts';
+import type { ManagedTable } from './early-renewal.ts';
 import { claimGatewayNames, ownNames } from './gateway-names.ts';
 import type { LocalCa } from './local-ca/local-ca.ts';
 

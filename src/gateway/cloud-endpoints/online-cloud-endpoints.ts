@@ -78,6 +78,10 @@ export class OnlineCloudEndpoints {
   storedWith(edges: () => readonly LiveEndpoint[]): StoredEndpoints {
     const view = (id: string) => this.#online.get(id)?.view() ?? null;
     const at = (place: string) => this.context.store.cloudEndpoints.at(place).flatMap(({ id }) => view(id) ?? []);
+    const withUrl = (url: string) =>
+      [...this.context.endpoints.online.withUrl(url)].flatMap(
+        ({ isCloud, publicId }) => (isCloud && view(publicId)) || [],
+      );
     const online = this.#online;
     const order = this.#idsInOrder;
     function* below(before: string | null) {
@@ -88,6 +92,7 @@ export class OnlineCloudEndpoints {
       find: {
         endpoint: (id) => view(id) ?? foundAmong(edges()).endpoint(id),
         endpointsAt: (place) => [...at(place), ...foundAmong(edges()).endpointsAt(place)],
+        endpointsWithUrl: (url) => [...withUrl(url), ...foundAmong(edges()).endpointsWithUrl(url)],
         endpointsBelow: (before) => merged([below(before), foundAmong(edges()).endpointsBelow(before)]),
       },
     };

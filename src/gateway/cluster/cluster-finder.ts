@@ -92,6 +92,7 @@ export function findInCluster({ nodes, rows, here }: Sources): LiveFinder {
     endpoint: (id) => here.endpoint(id) ?? endpointsIn(rows.withId(id)).map(endpointIn)[0] ?? null,
     endpointsOf: (id) => withOthers(here.endpointsOf(id), rows.endpointsOf(id)),
     endpointsAt: (place) => withOthers(here.endpointsAt(place), rows.at(place)),
+    endpointsWithUrl: (url) => withOthers(here.endpointsWithUrl(url), rows.withUrl(url)),
     endpointsBelow: (id) => merged([here.endpointsBelow(id), endpointsBelow(id)]),
   };
 }

@@ -22,6 +22,7 @@ import type { SharedWrites } from '../store/shared/shared-writes.ts';
 import { DatabaseAway } from '../store/sql/database-problems.ts';
 import { GivenUpUpdate, parseFact, UPDATE_GIVEN_UP, UPDATE_TURN, UpdateTurn } from '../store/update-facts.ts';
 import { AddressLeases, type OnlineHere } from './address-leases.ts';
+import { AgentReturns, type MovableSessions } from './agent-returns.ts';
 import { ClusterLive, CountedByOthers, forgetCommands, nodesWithCommands } from './cluster-live.ts';
 import { Nodes, PERIODS, placeOfNode } from './nodes.ts';
 import { type OnlineRow, OnlineRows } from './online-rows.ts';
@@ -33,7 +34,7 @@ type Shared = Pick<SharedWrites, 'node' | 'applied' | 'postgres' | 'refresh' | '
 type RelaysHere = Pick<ConstructorParameters<typeof ServedElsewhere>[0], 'edgeAt' | 'isService'> &
   Pick<RelaysOptions, 'authority' | 'isOurs' | 'commonName'>;
 
-interface Sessions {
+interface Sessions extends MovableSessions {
   on(event: 'added' | 'removed', listener: () => void): unknown;
   /** Takes no further agents, and ends the sessions one after another. */
   drain(): void;
@@ -65,6 +66,7 @@ export class Cluster {
   readonly rows: OnlineRows;
   readonly leases: AddressLeases;
   readonly primary: Primary;
+  readonly #returns: AgentReturns;
   #ports: RelayedPorts | null = null;
   #counted: CountedByOthers | null = null;
   #timer: NodeJS.Timeout | undefined;
@@ -103,6 +105,8 @@ export class Cluster {
     const refresh = () => shared.refresh();
     this.leases = new AddressLeases({ database, rows: this.rows, cloudEndpoints, nodes: this.nodes, refresh, log });
     this.primary = new Primary({ database, nodes: this.nodes, log });
+    const onTrial = () => parseFact(UpdateTurn, database.fact(UPDATE_TURN))?.node ?? null;
+    this.#returns = new AgentReturns({ nodes: this.nodes, rows: this.rows, log }, { onTrial });
     this.primary.whileSelf(() => {
       this.#forgetChallenges();
       return async () => {};
@@ -330,6 +334,7 @@ export class Cluster {
   async #check(syncs: boolean): Promise<void> {
     if (this.nodes.hasExpired) this.leases.giveUp();
     await this.primary.check();
+    if (this.#sessions && !this.nodes.isCutOff) this.#returns.look(this.#sessions);
     if (!syncs) return;
     await this.leases.sync();
     if (this.primary.isSelf) await this.#forgetLost();

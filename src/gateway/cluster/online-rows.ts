@@ -79,6 +79,7 @@ export class OnlineRows {
   /** Endpoints and labelled tunnels by their session, endpoints by their authtoken. */
   readonly #bySession = new SetsByKey<OnlineRow>();
   readonly #endpoints = new SetsByKey<OnlineRow>();
+  readonly #byUrl = new SetsByKey<OnlineRow>();
   readonly #ownPlaces = new SetsByKey<OnlineRow>();
 
   /** @param on `change`: rows of other nodes have come, changed or gone; `own`: others may have changed rows of this node */
@@ -133,6 +134,11 @@ export class OnlineRows {
   /** Endpoints of an authtoken at other nodes. */
   endpointsOf(credentialId: string): Iterable<OnlineRow> {
     return this.#endpoints.get(credentialId);
+  }
+
+  /** Endpoints at other nodes. */
+  withUrl(url: string): Iterable<OnlineRow> {
+    return this.#byUrl.get(url);
   }
 
   /** Identifiers at other nodes below one, the last one first. */
@@ -218,6 +224,7 @@ export class OnlineRows {
     this.#idsInOrder.add(row.view.id);
     if ('sessionId' in row.view) this.#bySession.add(row.view.sessionId ?? '', row);
     if (row.view.id.startsWith('ep_')) this.#endpoints.add(row.credential_id, row);
+    if ('url' in row.view) this.#byUrl.add(row.view.url, row);
     if (row.place !== null && !row.taken) this.#places.add(row.place, row);
     if (row.view.id.startsWith('ts_')) this.#sessions.add(row.credential_id, row);
     if (row.view.id.startsWith('tn_')) this.#labelled.add(row);
@@ -234,6 +241,7 @@ export class OnlineRows {
     if (!this.#byId.has(row.view.id)) this.#idsInOrder.delete(row.view.id);
     if ('sessionId' in row.view) this.#bySession.delete(row.view.sessionId ?? '', row);
     this.#endpoints.delete(row.credential_id, row);
+    if ('url' in row.view) this.#byUrl.delete(row.view.url, row);
     this.#sessions.delete(row.credential_id, row);
     this.#ownSessions.delete(row.credential_id, row);
     this.#labelled.delete(row);

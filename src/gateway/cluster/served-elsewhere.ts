@@ -8,7 +8,7 @@ import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
 import type { LiveEndpoint } from '../endpoints/live-view.ts';
 import type { InternalAddress, Labels, LostAddress } from '../endpoints/online-endpoint.ts';
 import type { PortOpener } from '../endpoints/tcp-port-allocator.ts';
-import type { Nodes } from './nodes.ts';
+import { type Nodes, placeOfNode } from './nodes.ts';
 import type { OnlineRow, OnlineRows } from './online-rows.ts';
 import type { Primary } from './primary.ts';
 
@@ -31,6 +31,12 @@ export class ServedElsewhere implements OtherNodes {
 
   get primary(): NodePlace | undefined {
     return this.options.primary.place;
+  }
+
+  get forAgents(): NodePlace | undefined {
+    const { nodes } = this.options;
+    if (!nodes.isDraining(nodes.self)) return undefined;
+    return this.#oneOf(nodes.others().map(placeOfNode));
   }
 
   knows(port: 'tls' | 'http', host: string): boolean {
@@ -116,10 +122,14 @@ export class ServedElsewhere implements OtherNodes {
     return undefined;
   }
 
-  /** One of the nodes, with a second one in case that it cannot be reached. */
   #nodeOf(rows: Iterable<OnlineRow>): NodePlace | undefined {
     const { nodes } = this.options;
-    const places = [...rows].flatMap(({ node }) => nodes.place(node) ?? []);
+    return this.#oneOf([...rows].flatMap(({ node }) => nodes.place(node) ?? []));
+  }
+
+  /** One of the nodes, with a second one in case that it cannot be reached. */
+  #oneOf(places: readonly NodePlace[]): NodePlace | undefined {
+    const { nodes } = this.options;
     if (places.length < 2) return places[0];
     // In any order, but those come last that do not answer, or are being emptied.
     const rank = ({ id }: NodePlace) =>

@@ -5,12 +5,12 @@ import { CONDITION_IDS, CONDITIONS, type ConditionId } from '../../management/co
 import type { ConditionSubject, LiveView, ReportedCondition } from '../endpoints/live-view.ts';
 import type { EdgeCounters } from '../metrics/edge-counters.ts';
 import { stoppedVersions } from '../store/agent-updates.ts';
-import type { TroubledName } from '../store/domains.ts';
+import { endsSoon, LATE_MS, type TroubledName } from '../store/domains.ts';
 import { lastBackup } from '../store/last-backup.ts';
 import { lostCommits } from '../store/lost-commits.ts';
 import { type Store, timestamp } from '../store/store.ts';
 import { type Undecryptable, undecryptableCounts } from '../store/stored-secrets.ts';
-import { failedUpdate } from '../store/update-facts.ts';
+import { failedUpdate, GivenUpUpdate, parseFact, UPDATE_GIVEN_UP } from '../store/update-facts.ts';
 import { type Detected, listed, siteOf } from './detected.ts';
 import { type EndpointSources, latencyProblem, responseProblem, upstreamProblem } from './endpoint-problems.ts';
 
@@ -80,9 +80,6 @@ const RECENT_MS = 10 * 60_000;
 const DAY_MS = 86_400_000;
 /** A daily backup may take a while, and a day may have 25 hours. */
 const BACKUP_MS = 26 * 3_600_000;
-/** A certificate that is still in use so long before its end was not renewed: they are after two thirds of their lifetime. */
-const SOON_MS = 14 * DAY_MS;
-const SOON_SHARE = 1 / 6;
 /** An operator has so long to have a manifest of a release renewed. */
 const RELEASE_SOON_MS = 5 * DAY_MS;
 /** Who has done nothing about a failed update by then does nothing. */
@@ -268,7 +265,7 @@ function certificateProblem(
 ): Detected | null {
   const at = Date.parse(now());
   const troubled = table
-    .troubled(timestamp(at + SOON_MS))
+    .troubled(timestamp(at + LATE_MS))
     .filter(({ msg, begins, ends }) => msg !== null || endsSoon(begins, ends, at));
   const [first] = troubled;
   if (first === undefined) return null;
@@ -279,13 +276,6 @@ function certificateProblem(
       ...{ key: each.domain, name: each.domain, site: siteOf(each.domain, siteNames), message: reasonOf(each, at) },
     })),
   };
-}
-
-function endsSoon(begins: string | null, ends: string | null, now: number): boolean {
-  if (ends === null) return false;
-  const end = Date.parse(ends);
-  const lifetime = begins === null ? Number.POSITIVE_INFINITY : end - Date.parse(begins);
-  return end - now < Math.min(SOON_MS, lifetime * SOON_SHARE);
 }
 
 function reasonOf({ msg, ends }: TroubledName, now: number): string {
@@ -335,7 +325,7 @@ function stoppedProblem({ store: { database } }: ConditionSources): Detected | n
   };
 }
 
-/** Updates that went back, of devices, and of the gateway of this machine. */
+/** Updates that went back, of devices, and of gateways. */
 function updateProblem({ store, runs }: ConditionSources): Detected | null {
   const { agentUpdates, database, devices, credentials, now } = store;
   const since = Date.parse(now()) - FAILED_UPDATE_MS;
@@ -353,8 +343,20 @@ function updateProblem({ store, runs }: ConditionSources): Detected | null {
       ];
     return [{ key: id, name: credential?.description || id, site: null, message }];
   });
+  // Of several gateways: no other one installs it.
+  const givenUp = parseFact(GivenUpUpdate, database.fact(UPDATE_GIVEN_UP));
+  if (givenUp !== null && givenUp.version !== runs) {
+    const { node: key, address, version, reason } = givenUp;
+    const message = `version ${version} was given up, so no gateway installs it: ${reason}`;
+    subjects.unshift({ key, name: `the gateway ${address}`, site: null, message });
+  }
   const own = failedUpdate(database);
-  if (own !== null && runs === (own.result === 'kept' ? own.to : own.from) && Date.parse(own.at) >= since) {
+  if (
+    own !== null &&
+    own.to !== givenUp?.version &&
+    runs === (own.result === 'kept' ? own.to : own.from) &&
+    Date.parse(own.at) >= since
+  ) {
     const what =
       own.result === 'kept'
         ? `version ${own.to} was given up, and stays nevertheless`
@@ -363,7 +365,7 @@ function updateProblem({ store, runs }: ConditionSources): Detected | null {
       key: '',
       name: 'the gateway',
       site: null,
-      message: `${what}${own.reason === null ? '' : `: ${own.reason}`}`,
+      message: `${what}${own.reason === null ? '' : `: ${own.reason}`}${own.isGivenUp ? '; it is not tried again' : ''}`,
     });
   }
   const [first] = subjects;

@@ -38,7 +38,15 @@ export interface GatewayContext {
 export interface EdgeContext extends Pick<GatewayContext, 'balancers' | 'counters' | 'activity' | 'log'> {
   readonly options: Pick<
     GatewayOptions,
-    'host' | 'httpPort' | 'httpsPort' | 'heldSockets' | 'edgeLimits' | 'onRefusedAnswer' | 'onUploadLost'
+    | 'host'
+    | 'httpPort'
+    | 'httpsPort'
+    | 'heldSockets'
+    | 'ip'
+    | 'acme'
+    | 'edgeLimits'
+    | 'onRefusedAnswer'
+    | 'onUploadLost'
   >;
   readonly endpoints: EndpointDirectory;
 }

@@ -12,6 +12,7 @@ import type { LocalCa } from '../certificates/local-ca/local-ca.ts';
 import type { EdgeContext } from '../context/gateway-context.ts';
 import { nameOfPlace } from '../endpoints/endpoint-address.ts';
 import type { GatewayEndpoint, RefusesClient } from '../endpoints/online-endpoint.ts';
+import type { NamedPort } from '../endpoints/port-names.ts';
 import {
   PROBE_HEADER,
   PROBE_METHOD,
@@ -91,6 +92,8 @@ export class EdgeServer {
   readonly #clients: HttpClients[] = [];
   readonly #slots: ConnectionSlots[] = [];
   readonly #connections = new Set<Socket>();
+  /** Connections to ports of the gateway's address, after their handshakes. */
+  readonly #named = new WeakMap<Socket, NamedPort>();
   readonly #malformed = new Repeats();
   /** An agent may have thousands of endpoints. */
   readonly #malformedLines = new TokenBucket({ burst: 20, perMs: 1 / 1000 }, performance.now());
@@ -106,6 +109,7 @@ export class EdgeServer {
   ) {
     const { ca, domainCertificates: domains, domainOf, relays } = options;
     const { endpoints, counters, log } = context;
+    const { ip = null } = context.options;
     const limits: HttpLimits = { ...HTTP_LIMITS, ...options.httpLimits };
     const internal = internalLookup({ endpoints, relays });
     const connections = new ClientConnections(internal);
@@ -134,17 +138,20 @@ export class EdgeServer {
       },
       admit: (req, endpoint) => this.#routing.admitElsewhere(req, endpoint),
       onFailure: (req, res, error) => this.#fail(req, res, error),
+      portOf: (socket) => this.#named.get(socket)?.port,
       serveAgain: (req, res, endpoint) => this.#routing.serveAgain(req, res, endpoint),
     });
     this.#routing = new Routing(context, {
+      named: this.#named,
       ...{ ...options, limits, clients: connections, proxy: this.#proxy, waiting: this.#waiting },
       serve: (req, res, scheme) => this.#serve(req, res, scheme),
     });
     this.#services = new ServiceServer(options.services, limits, options.serviceMessages);
     this.#certificates = new CertificateSelection({
       ...{ ca, domains, domainOf, log },
-      defaultNames: [...new Set([DEFAULT_NAME, context.options.host])],
+      defaultNames: [...new Set([DEFAULT_NAME, context.options.host, ...(ip === null ? [] : [ip])])],
       servedAs: (name) => this.#servedAs(name),
+      isOwnName: (name) => options.services.has(name) || name === options.agents.name,
     });
     this.#streams = new StreamProxy(context, { internal, idleTimeout: options.streamIdleTimeout });
     const handshakes = new Handshakes(this.#certificates, options.authorityPem, options.agentTickets);
@@ -183,6 +190,11 @@ export class EdgeServer {
       await this.stop();
       throw error;
     }
+  }
+
+  /** Serves a client that came to a port of the gateway's address. */
+  acceptAt(client: Socket, at: NamedPort): void {
+    this.#mux.accept(client, undefined, at);
   }
 
   /** The connections of clients that are open. */
@@ -283,17 +295,21 @@ export class EdgeServer {
     const limits = { ...TLS_LIMITS, ...this.options.tlsLimits };
     const slots = new ConnectionSlots({
       limit: limits.connections,
-      closeIdle: (choice) => closeLongestIdle(choice, clients),
+      closeIdle: (choice) => closeLongestIdle(choice, clients) || closeLongestIdle(choice, httpAtPorts),
       // Node does not report whether it closed any: the next connection may find a free slot.
       onFull: () => this.#services.closeIdle(),
       progressTimeout: http.limits.progressTimeout,
     });
     this.#slots.push(slots);
+    const httpAtPorts = new HttpClients({ ...http, handler: { onRequest } });
+    this.#clients.push(httpAtPorts);
+    const { ip = null, acme = null } = this.context.options;
     const isHidden = (host: string, name: string) => this.#isHidden(host, name);
     return new TlsMux(this.context, {
       ...parts,
       edges: this.#edges.routeAt(() => this.#tlsPorts, isHidden),
       http: clients,
+      ...{ httpAtPorts, named: this.#named, ip, agentsTrustPublicCas: acme?.ownNames === 'all' },
       connections,
       allowsHttp2: http.limits.streams > 0,
       challenges: challenges.tlsAlpn,
@@ -306,7 +322,8 @@ export class EdgeServer {
   #servedAs(name: string): string | null {
     const { endpoints } = this.context;
     const { services, agents } = this.options;
-    const isOwn = services.has(name) || name === agents.name || this.#edges.hasName(name);
+    const { ip = null } = this.context.options;
+    const isOwn = services.has(name) || [agents.name, ip].includes(name) || this.#edges.hasName(name);
     if (isOwn) return name;
     const online = endpoints.peek('https', name) ?? endpoints.peek('tls', name);
     const lost = online === undefined ? endpoints.lost.covering('tls', name) : undefined;

@@ -11,6 +11,7 @@ import {
   type LostAddress,
   type RefusesClient,
 } from '../endpoints/online-endpoint.ts';
+import type { NamedPort } from '../endpoints/port-names.ts';
 import type { ProbeOutcome } from '../endpoints/probe-outcome.ts';
 import type { RequestFeed } from '../endpoints/request-feed.ts';
 import { type Admission, type ClientConnections, forwardError, TARGET_OFFLINE } from './connections/connect-phase.ts';
@@ -44,6 +45,8 @@ export class Routing {
   constructor(
     private readonly context: EdgeContext,
     private readonly options: {
+      /** Names of connections at ports of the gateway's address: their requests name that instead. */
+      named: WeakMap<Socket, NamedPort>;
       services: ReadonlyMap<string, unknown>;
       limits: Pick<HttpLimits, 'headerBytes'>;
       challenges: { http: HttpChallenges };
@@ -74,7 +77,7 @@ export class Routing {
     }
     const { endpoints } = this.context;
     const { services, challenges, relays } = this.options;
-    const host = hostNameOf(req.headers.host ?? '');
+    const host = this.#hostOf(req);
     const proof = scheme === 'http' ? challenges.http.answer(host, req.url ?? '') : undefined;
     if (proof !== undefined) return answerChallenge(req, res, proof);
     const internal = relays?.internalOf(req.socket);
@@ -95,10 +98,15 @@ export class Routing {
     return null;
   }
 
+  /** The name that a request is for. */
+  #hostOf({ socket, headers }: ClientRequest): string {
+    return this.options.named.get(socket)?.name ?? hostNameOf(headers.host ?? '');
+  }
+
   /** Where a probe goes; or why a client would get nowhere. */
   probed(req: ClientRequest, scheme: Scheme): Admission | ProbeOutcome {
     const { endpoints } = this.context;
-    const host = hostNameOf(req.headers.host ?? '');
+    const host = this.#hostOf(req);
     const endpoint = endpoints.peek(scheme, host);
     if (endpoint === undefined) {
       const isLost = this.#lostAt(scheme, host) !== undefined;
@@ -111,7 +119,7 @@ export class Routing {
 
   /** Takes a request to another member of the pool that it was routed to; null: that member has demands which it does not meet. */
   admitElsewhere(req: ClientRequest, endpoint: GatewayEndpoint): Admission | null {
-    const isMet = !isMisdirected(req, hostNameOf(req.headers.host ?? ''), endpoint);
+    const isMet = !isMisdirected(req, this.#hostOf(req), endpoint);
     const admission = isMet ? this.options.clients.admit(req.socket, endpoint) : null;
     // What its policy forwards would end with an endpoint that nobody follows.
     return admission?.endpoint === endpoint ? admission : null;
@@ -144,7 +152,7 @@ export class Routing {
   /** With several gateways, the connection ends: the host may be at another one, or come back there. The next one is passed on. */
   #answerUnserved(req: ClientRequest, res: ClientResponse, scheme: Scheme): void {
     const { relays, isRefused } = this.options;
-    const host = hostNameOf(req.headers.host ?? '');
+    const host = this.#hostOf(req);
     const lost = isRefused(req.socket) ? undefined : this.#lostAt(scheme, host);
     if (lost && !this.#hasWaited(req)) {
       void this.#waitFor(lost, req, res, scheme);
@@ -172,7 +180,7 @@ export class Routing {
   /** Serves a request again, once, whose agent was lost before it answered. @returns false when nobody serves it, or has to be waited for */
   serveAgain(req: ClientRequest, res: ClientResponse, { protocol }: GatewayEndpoint): boolean {
     const scheme = protocol === 'http' ? 'http' : 'https';
-    const host = hostNameOf(req.headers.host ?? '');
+    const host = this.#hostOf(req);
     if (this.#repeated.has(req) || this.#hasWaited(req)) return false;
     if (!this.context.endpoints.peek(scheme, host) && !this.#lostAt(scheme, host)) return false;
     this.#repeated.add(req);

@@ -12,6 +12,7 @@ import type {
   InternalLookupFor,
   RefusesClient,
 } from '../endpoints/online-endpoint.ts';
+import type { NamedPort } from '../endpoints/port-names.ts';
 import type { HttpClients } from './clients/http-clients.ts';
 import {
   ClientConnection,
@@ -89,6 +90,14 @@ export class TlsMux {
     private readonly options: TlsRouteParts & {
       edges: TlsEdgeRoute;
       http: HttpClients;
+      /** Of those that come to ports of the gateway's address: none of its services is there. */
+      httpAtPorts: HttpClients;
+      /** The name that a connection at such a port is for. */
+      named: WeakMap<Socket, NamedPort>;
+      /** The gateway's address; null: clients reach it by names. */
+      ip: string | null;
+      /** Whether agents verify the certificate for that address with public CAs, as clients do. */
+      agentsTrustPublicCas: boolean;
       connections: ClientConnections;
       allowsHttp2: boolean;
       challenges: Pick<TlsAlpnChallenges, 'context'>;
@@ -111,8 +120,11 @@ export class TlsMux {
     for (const { socket } of this.#pending) yield socket;
   }
 
-  /** @param only the edges of a further port; left out: the connection came to the shared port */
-  accept(socket: Socket, only?: TlsEdgeRoute): void {
+  /**
+   * @param only the edges of a further port; left out: the connection came to the shared port
+   * @param at a port of the gateway's address
+   */
+  accept(socket: Socket, only?: TlsEdgeRoute, at?: NamedPort): void {
     const { limits, slots } = this.options;
     // An error is followed by 'close'.
     socket.on('error', () => {});
@@ -129,7 +141,7 @@ export class TlsMux {
     };
     socket.once('close', handshakeDone);
     this.#pending.add(pending);
-    this.#serve(pending, { handshakeBegins, handshakeDone }, only)
+    this.#serve(pending, { handshakeBegins, handshakeDone }, only, at)
       .catch((error: unknown) => {
         this.#reportFailure(error);
         socket.destroy();
@@ -141,6 +153,7 @@ export class TlsMux {
     pending: PendingHandshake,
     progress: Pick<HelloClient, 'handshakeBegins' | 'handshakeDone'>,
     only: TlsEdgeRoute | undefined,
+    at: NamedPort | undefined,
   ): Promise<void> {
     const { endpoints } = this.context;
     const { agents, edges, relays, slots } = this.options;
@@ -149,7 +162,9 @@ export class TlsMux {
     if (socket.destroyed) return;
     if (hello === null) return this.#serveOther(socket, progress, only);
     const hostName = hostNameOf(hello.serverName);
-    const client: HelloClient = { socket, hello, hostName, ...progress };
+    if (at) return this.#serveAt(at, pending, { socket, hello, hostName: at.name, ...this.#address, ...progress });
+    const isByAddress = hostName === '' && (hello.protocols.length > 0 || this.options.agentsTrustPublicCas);
+    const client: HelloClient = { socket, hello, hostName, ...(isByAddress && this.#address), ...progress };
 
     // Before clients: none of these takes a slot.
     const serve = relays?.serviceFor(socket);
@@ -158,7 +173,10 @@ export class TlsMux {
       return secured === null ? undefined : serve(secured);
     }
     if (!only && this.#answerValidation(client)) return;
-    if (!only && agents.name === hostName) return this.#serveAgent(client);
+    if (!only && agents.name === hostName) {
+      if (!relays?.passAgentOn(socket, 'tls', progress.handshakeDone)) await this.#serveAgent(client);
+      return;
+    }
 
     this.#pending.delete(pending);
     if (!slots.take(socket)) return;
@@ -176,6 +194,20 @@ export class TlsMux {
     if (socket.destroyed || (moved && relays && (await this.#passOn(client, moved, relays)))) return;
     const endpoint = hostName === '' ? undefined : endpoints.lookup('tls', hostName);
     return endpoint ? this.#serveTls(client, endpoint) : this.#serveHttps(client);
+  }
+
+  /** Serves a client at a port of the gateway's address, whatever name it gives. */
+  async #serveAt(at: NamedPort, pending: PendingHandshake, client: HelloClient): Promise<void> {
+    const { endpoints } = this.context;
+    const { slots } = this.options;
+    const { socket } = client;
+    this.#pending.delete(pending);
+    if (!slots.take(socket)) return;
+    slots.setEvictable(socket, true);
+    await this.#waitForDemands(client);
+    if (socket.destroyed) return;
+    const endpoint = endpoints.lookup('tls', at.name);
+    return endpoint ? this.#serveTls(client, endpoint) : this.#serveHttps(client, at);
   }
 
   /** Waits for an agent whose endpoint has demands of the handshake. With others, the requests wait. */
@@ -280,7 +312,8 @@ export class TlsMux {
     streams.serve(secured, endpoint);
   }
 
-  async #serveHttps(client: HelloClient): Promise<void> {
+  /** @param at a port of the gateway's address; left out: the shared port */
+  async #serveHttps(client: HelloClient, at?: NamedPort): Promise<void> {
     const { endpoints } = this.context;
     const { internal, services, domainOf, allowsHttp2, handshakes, streams } = this.options;
     const { socket, hostName, hello } = client;
@@ -297,6 +330,7 @@ export class TlsMux {
     const owner = payerOf(endpoint);
     const secured = await handshakes.secure(client, { protocols, owner, ...(demands && { demands }) });
     if (secured === null) return;
+    if (at) this.options.named.set(secured, at);
     if (hostName === '' && hello.protocols.length === 0) this.#detectAgent(socket, secured, plan);
     else this.#serveHttp(socket, secured, plan);
   }
@@ -309,13 +343,19 @@ export class TlsMux {
   }
 
   #serveHttp(socket: Socket, secured: TLSSocket, plan: HandshakePlan): void {
-    const { relays, waiting, slots, connections, http } = this.options;
+    const { relays, waiting, slots, connections, named } = this.options;
+    const http = named.has(secured) ? this.options.httpAtPorts : this.options.http;
     relays?.secured(socket, secured);
     if (waiting.hasWaited(socket)) waiting.noteWaited(secured);
     slots.expectProgress(socket);
     this.context.counters.connected(secured, 'https');
     connections.opened(secured, plan);
     http.accept(secured);
+  }
+
+  get #address(): { address?: string } {
+    const { ip } = this.options;
+    return ip === null ? {} : { address: ip };
   }
 
   /** At most once a minute: a broken certificate fails at every connection, and anyone may connect. */

@@ -1,6 +1,7 @@
 import { hash } from 'node:crypto';
 import { domainToASCII } from 'node:url';
 import { hostPort, isUnspecified } from '../../lib/network/ip-address.ts';
+import { isBelowLocalhost } from '../../lib/network/loopback-names.ts';
 
 export interface DomainSettings {
   /** Lower case. Names below it belong to the gateway and need no DNS records of the user. */
@@ -9,6 +10,8 @@ export interface DomainSettings {
   cnameZone: string;
   /** Zone of the targets of ACME challenge names. */
   acmeZone: string;
+  /** The gateway's address, for names below localhost; left out or null: these need DNS like all others. */
+  ip?: string | null;
 }
 
 export interface DnsTargets {
@@ -16,13 +19,16 @@ export interface DnsTargets {
   acme_challenge_cname_target: string | null;
 }
 
-export function gatewayDomains(baseDomain: string): DomainSettings {
-  return { baseDomain, cnameZone: `cname.${baseDomain}`, acmeZone: `acme.${baseDomain}` };
+export function gatewayDomains(baseDomain: string, ip: string | null = null): DomainSettings {
+  return { baseDomain, cnameZone: `cname.${baseDomain}`, acmeZone: `acme.${baseDomain}`, ip };
 }
 
-/** Whether a name is below the base domain: it needs no DNS records and no certificate of its own. */
-export function isUnderBaseDomain(domain: string, { baseDomain }: DomainSettings): boolean {
-  return domain.endsWith(`.${baseDomain}`);
+/**
+ * Whether a name is below the base domain: it needs no DNS records and no certificate of its own. Those below localhost have ports
+ * of the gateway's address, also after it got a domain.
+ */
+export function isUnderBaseDomain(domain: string, { baseDomain, ip = null }: DomainSettings): boolean {
+  return domain.endsWith(`.${baseDomain}`) || (ip !== null && isBelowLocalhost(domain));
 }
 
 /** The base domain, or the wildcard below it, when it covers a name; null when it does not, as one wildcard is one level. */
@@ -41,6 +47,21 @@ export function coveringNames(name: string): string[] {
   const labels = name.split('.');
   const wildcards = labels.slice(1).map((_, depth) => `*.${labels.slice(depth + 1).join('.')}`);
   return name.startsWith('*.') ? wildcards : [name, ...wildcards];
+}
+
+/** Whether the gateway is known by its address: it has no domain that clients could look up. */
+export function hasNoDomain({ baseDomain, ip = null }: Pick<DomainSettings, 'baseDomain' | 'ip'>): boolean {
+  return ip !== null && (baseDomain === 'localhost' || isBelowLocalhost(baseDomain));
+}
+
+/** How an address is written as the host of a URL. */
+export function urlHostOf(ip: string): string {
+  return ip.includes(':') ? `[${ip}]` : ip;
+}
+
+/** The host of the management API's URL. */
+export function publicApiHost(settings: Pick<DomainSettings, 'baseDomain' | 'ip'>): string {
+  return hasNoDomain(settings) ? urlHostOf(settings.ip ?? '') : apiHost(settings.baseDomain);
 }
 
 /** Whether the gateway itself serves a name, so that nobody else can use it. */
@@ -72,7 +93,8 @@ export function signInHost(baseDomain: string): string {
 }
 
 /** The host in the addresses of TCP endpoints. Below localhost it is the base domain: not every resolver knows subdomains. */
-export function tcpHost(baseDomain: string): string {
+export function tcpHost(baseDomain: string, ip: string | null = null): string {
+  if (hasNoDomain({ baseDomain, ip })) return urlHostOf(ip ?? '');
   return baseDomain.includes('.') ? `tcp.${baseDomain}` : baseDomain;
 }
 
@@ -85,7 +107,9 @@ export function sessionAddress(at: {
   baseDomain: string;
   sessionPort: number | null;
   httpsPort: number;
+  ip?: string | null;
 }): string {
+  if (hasNoDomain(at)) return hostPort(at.ip ?? '', at.sessionPort ?? at.httpsPort);
   const isLocal = at.baseDomain === 'localhost' || at.baseDomain.endsWith('.localhost');
   const byAddress = !isUnspecified(at.host) && (isLocal || at.sessionPort !== null);
   const host = byAddress ? at.host : connectHost(at.baseDomain);
@@ -97,16 +121,22 @@ export function joinOrigin(
   apiUrl: string | null,
   baseDomain: string,
   httpsPort: number,
+  ip: string | null = null,
 ): { origin: string; isProxied: boolean } {
-  const host = apiHost(baseDomain);
+  const host = publicApiHost({ baseDomain, ip });
   const own = httpsOrigin(host, httpsPort);
   if (!apiUrl?.startsWith('https:')) return { origin: own, isProxied: false };
   return { origin: apiUrl, isProxied: new URL(apiUrl).hostname !== host };
 }
 
 /** Where the management API and the dashboard are. */
-export function apiOrigin(apiUrl: string | null, baseDomain: string, httpsPort: number): string {
-  return apiUrl ?? httpsOrigin(apiHost(baseDomain), httpsPort);
+export function apiOrigin(
+  apiUrl: string | null,
+  baseDomain: string,
+  httpsPort: number,
+  ip: string | null = null,
+): string {
+  return apiUrl ?? httpsOrigin(publicApiHost({ baseDomain, ip }), httpsPort);
 }
 
 /** Where people sign in: on the port of the management API, unless another server serves that. */

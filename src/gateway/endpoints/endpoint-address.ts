@@ -4,9 +4,10 @@ import { RpcError } from '../../agent-protocol/rpc.ts';
 import { quote } from '../../lib/errors.ts';
 import { type HostnameFlaw, hostnameFlaws, MAX_HOSTNAME } from '../../lib/network/hostname-grammar.ts';
 import type { Binding } from '../../management/resources/acl-rule.ts';
-import { isInternalName } from './domain-names.ts';
+import { isInternalName, urlHostOf } from './domain-names.ts';
 import type { LiveEndpoint } from './live-view.ts';
 import type { EndpointAddress, EndpointProtocol } from './online-endpoint.ts';
+import { type PortNames, portIn } from './port-names.ts';
 
 export interface AddressSettings {
   /** Names that the gateway chooses are below it; lower case. */
@@ -14,6 +15,8 @@ export interface AddressSettings {
   /** The ports shared by all public endpoints that are told apart by name. */
   ports: Readonly<Record<'http' | 'https', number>>;
   tcpHost: string;
+  /** The gateway's address, whose ports stand for names that no DNS has; left out: it has none. */
+  byPort?: Pick<PortNames, 'ip' | 'needsPort' | 'nameAt' | 'urlOf'>;
 }
 
 /** The address that an agent asks for; null where it leaves the choice to the gateway. */
@@ -22,12 +25,14 @@ export interface WantedAddress {
   readonly internal: boolean;
   readonly host: string | null;
   readonly port: number | null;
+  /** The port of the gateway's address for a name that the gateway chooses; null: any. Left out: the address names none. */
+  readonly namedPort?: number | null;
 }
 
 const DEFAULT_PORTS: Readonly<Record<EndpointProtocol, number | null>> = { http: 80, https: 443, tls: 443, tcp: null };
 
 /** As agents write it: scheme and port are optional; the host is, too, when the gateway chooses it. */
-const URL_PARTS = /^(?:([a-z][a-z0-9+.-]*):\/\/)?([^/?#:@]*)(?::([^/?#@]*))?(.*)$/is;
+const URL_PARTS = /^(?:([a-z][a-z0-9+.-]*):\/\/)?(\[[0-9a-f:.]+\]|[^/?#:@]*)(?::([^/?#@]*))?(.*)$/is;
 
 /** @throws {RpcError} when the address is malformed or contradictory, or the gateway does not offer it */
 export function wantedAddress(request: BindRequest, options: BindOptions, settings: AddressSettings): WantedAddress {
@@ -57,6 +62,8 @@ function readAddress(
   bindings: readonly string[],
   settings: AddressSettings,
 ): WantedAddress {
+  const named = readNamedPort(protocol, given, bindings, settings);
+  if (named !== null) return named;
   const [host, port] = given === null ? [null, null] : parseAddress(given, protocol);
   const internal = isInternal(bindings, host, settings.baseDomain);
   if (internal) return internalAddress(protocol, host, port);
@@ -71,6 +78,29 @@ function readAddress(
   return { protocol, internal, host: host === null ? null : checkEndpointName(host), port: publicPort };
 }
 
+/** An endpoint's address as the gateway shows it without a domain, `IP:port`: the name that has the port. */
+function readNamedPort(
+  protocol: EndpointProtocol,
+  given: string | null,
+  bindings: readonly string[],
+  { byPort, ports }: AddressSettings,
+): WantedAddress | null {
+  const at = given === null || byPort === undefined || protocol === 'tcp' ? null : portIn(given, byPort.ip);
+  if (at === null || byPort === undefined || isInternal(bindings, null, '')) return null;
+  const scheme = /^[a-z]+(?=:\/\/)/i.exec(given ?? '')?.[0].toLowerCase() ?? protocol;
+  if (scheme !== protocol)
+    throw new RpcError('ERR_NGROK_9036', `the URL scheme ${quote(scheme)} does not match the protocol ${protocol}`);
+  const host = at.port === null ? null : byPort.nameAt(at.port);
+  const port = ports[protocol === 'http' ? 'http' : 'https'];
+  return { protocol, internal: false, host, port, ...(host === null && { namedPort: at.port }) };
+}
+
+/** The URL at which clients reach an endpoint. */
+export function publicUrlOf(address: EndpointAddress, { byPort }: Pick<AddressSettings, 'byPort'>): string {
+  const atPort = byPort?.needsPort(address) ? byPort.urlOf(address.protocol, address.host) : null;
+  return atPort ?? urlOf(address);
+}
+
 export function urlOf({ protocol, host, port }: Omit<EndpointAddress, 'internal'>): string {
   return `${protocol}://${host}${port === DEFAULT_PORTS[protocol] ? '' : `:${port}`}`;
 }
@@ -80,16 +110,6 @@ export function placeOf({ proto, host, port, internal }: Pick<LiveEndpoint, 'pro
   if (internal) return `internal ${proto}://${host}:${port}`;
   if (proto === 'tcp') return tcpPlace(port);
   return namePlace(proto === 'http' ? 'http' : 'tls', host);
-}
-
-/** Where an endpoint with a URL can be: names of internal endpoints end as those below some base domains do. */
-export function placesOfUrl(url: string): string[] {
-  if (!URL.canParse(url)) return [];
-  const { protocol, hostname: host, port } = new URL(url);
-  const proto = protocol.slice(0, -1) as EndpointProtocol;
-  const at = { proto, host, port: Number(port) || (DEFAULT_PORTS[proto] ?? 0) };
-  const isInternal = host.endsWith('.internal');
-  return [placeOf({ ...at, internal: false }), ...(isInternal ? [placeOf({ ...at, internal: true })] : [])];
 }
 
 export const tcpPlace = (port: number) => `tcp ${port}`;
@@ -173,7 +193,9 @@ function internalAddress(protocol: EndpointProtocol, host: string | null, port: 
   return { protocol, internal: true, host: host === null ? null : checkEndpointName(host), port: chosen };
 }
 
-function tcpAddress(host: string | null, port: number | null, { tcpHost }: AddressSettings): WantedAddress {
+function tcpAddress(host: string | null, port: number | null, { tcpHost, byPort }: AddressSettings): WantedAddress {
+  // What was bound before the gateway got a domain stays where it is.
+  if (byPort && host === urlHostOf(byPort.ip)) return { protocol: 'tcp', internal: false, host, port };
   if (host !== null && host !== tcpHost) {
     throw new RpcError('ERR_NGROK_307', `tcp endpoints of this gateway use the host ${tcpHost}, not ${quote(host)}`);
   }

@@ -1,9 +1,11 @@
 import { RpcError } from '../../agent-protocol/rpc.ts';
 import type { PortRange } from '../../lib/network/port-range.ts';
-import { type AddressSettings, bindingOf, randomEndpointName, urlOf, type WantedAddress } from './endpoint-address.ts';
+import { urlHostOf } from './domain-names.ts';
+import { type AddressSettings, bindingOf, randomEndpointName, type WantedAddress } from './endpoint-address.ts';
 import { type EndpointOwner, haveOneOwner, newestOfLargestShare } from './endpoint-owner.ts';
 import type { EndpointRegistry } from './endpoint-registry.ts';
 import type { EndpointAddress, OnlineEndpoint } from './online-endpoint.ts';
+import type { PortNames } from './port-names.ts';
 import { EndOfSession } from './session-end.ts';
 import { NO_TCP_PORT, type PortLease, type TcpPortAllocator } from './tcp-port-allocator.ts';
 
@@ -22,6 +24,7 @@ export class EndpointClaims {
   constructor(
     private readonly gateway: { readonly addresses: AddressSettings; readonly endpoints: EndpointRegistry },
     private readonly tcpPorts: TcpPortAllocator | null,
+    private readonly portNames: PortNames | null = null,
   ) {}
 
   /** Prepares an address for binding. Call {@link check} again right before. @throws {RpcError} */
@@ -32,8 +35,38 @@ export class EndpointClaims {
     const isWanted = host !== null;
     authorize(owner, address, isWanted);
     for (const holder of this.#conflicting(owner, address, pooled)) await takeOver(holder, owner, pooled);
-    const lease = protocol === 'tcp' && !internal ? (await this.#claimPort(owner, address.port)).lease : null;
-    return { address, lease, isWanted };
+    const claimed = await this.#claimPortOf(owner, address, wanted.namedPort ?? null);
+    return { address, lease: claimed?.lease ?? null, isWanted };
+  }
+
+  /** @param namedPort wanted for a name that has none yet; null: any @returns null: clients need no port of its own */
+  async #claimPortOf(
+    owner: EndpointOwner,
+    address: EndpointAddress,
+    namedPort: number | null,
+  ): Promise<{ port: number; lease: PortLease } | null> {
+    const { portNames } = this;
+    if (address.protocol === 'tcp' && !address.internal) return this.#claimPort(owner, address.port);
+    if (!portNames?.needsPort(address)) return null;
+    if (address.protocol === 'http') throw httpNeedsDomain();
+    try {
+      return await portNames.open(address.host, namedPort);
+    } catch (error) {
+      const isFull = error instanceof RpcError && error.code === NO_TCP_PORT;
+      if (!isFull || !this.#freeNamedPort(owner, portNames)) throw error;
+      return portNames.open(address.host, namedPort);
+    }
+  }
+
+  /** The same as {@link #freePort} for ports of names that are nobody's when they are offline. */
+  #freeNamedPort({ credential }: EndpointOwner, portNames: PortNames): boolean {
+    const online = this.gateway.endpoints
+      .list()
+      .filter((each) => portNames.needsPort(each) && !each.isCloud && !portNames.isKept(each.host));
+    const newest = newestOfLargestShare(online, ({ owner }) => owner.credential.id, credential.id);
+    const reason = 'https port limit reached: its authtoken has more https endpoints than any other';
+    newest?.owner.stopListener(newest, reason, NO_TCP_PORT);
+    return newest !== null;
   }
 
   /** Checks again: permission or availability may have changed since the claim. @throws {RpcError} */
@@ -50,12 +83,17 @@ export class EndpointClaims {
     if (this.gateway.endpoints.holders(endpoint).every((holder) => authoritiesOf(holder) === required)) return;
     throw new RpcError(
       'ERR_NGROK_301',
-      `mutual TLS: all endpoints that share ${urlOf(endpoint)} must name the same certificate authorities in the same order`,
+      `mutual TLS: all endpoints that share ${endpoint.url} must name the same certificate authorities in the same order`,
     );
   }
 
   async #claimAnyPort(owner: EndpointOwner, { protocol, host }: WantedAddress): Promise<Claim> {
     const ranges = owner.credential.portsOf(host ?? '');
+    const { byPort } = this.gateway.addresses;
+    const known = byPort ? urlHostOf(byPort.ip) : host;
+    // Devices that joined before the gateway got a domain have ports of its address.
+    if (ranges.length === 0 && known !== host && owner.credential.portsOf(known ?? '').length > 0)
+      return this.#claimAnyPort(owner, { protocol, internal: false, host: known, port: null });
     if (ranges.length === 0) owner.credential.authorize({ kind: 'any-address' });
     const { port, lease } = await this.#claimPort(owner, null, ranges);
     return { address: { protocol, internal: false, host: host ?? '', port }, lease, isWanted: false };
@@ -125,6 +163,10 @@ export class EndpointClaims {
   }
 }
 
+function httpNeedsDomain(): RpcError {
+  return new RpcError('ERR_NGROK_332', 'http endpoints need a domain, which this gateway does not have: use https');
+}
+
 function authorize({ credential }: EndpointOwner, address: EndpointAddress, isWanted: boolean): void {
   const binding = bindingOf(address);
   if (isWanted) credential.authorizeWanted(binding);
@@ -151,9 +193,9 @@ function authoritiesOf({ tls }: OnlineEndpoint): string {
 }
 
 function onlineHere(holder: OnlineEndpoint, claimant: EndpointOwner, pooled: boolean): RpcError {
-  if (holder.isCloud) return cloudEndpointAt(urlOf(holder));
+  if (holder.isCloud) return cloudEndpointAt(holder.url);
   const isOurs = haveOneOwner(holder.owner.credential, claimant.credential);
-  return alreadyOnline({ url: urlOf(holder), pooled: holder.pooled, isOurs }, pooled);
+  return alreadyOnline({ url: holder.url, pooled: holder.pooled, isOurs }, pooled);
 }
 
 /** Why an agent cannot bind an endpoint: a cloud endpoint has its address, which no agent's shares. */

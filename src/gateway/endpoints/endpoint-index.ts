@@ -14,6 +14,9 @@ export class EndpointIndex {
   readonly #tcpByCredential = new ClientShares<OnlineEndpoint>(itself);
   /** Of agents. */
   readonly #idsInOrder = new SortedKeys();
+  readonly #byUrl = new SetsByKey<OnlineEndpoint>();
+  /** Under which URL: that of a cloud endpoint follows from the gateway's ports. */
+  readonly #urls = new WeakMap<OnlineEndpoint, string>();
   readonly #byName = new SetsByKey<OnlineEndpoint>();
   /** From the top level down, so that the names below one lie together. */
   readonly #namesInOrder = new SortedKeys();
@@ -34,6 +37,8 @@ export class EndpointIndex {
     this.#lastTurn += 1;
     this.#turns.set(endpoint, this.#lastTurn);
     this.#byId.set(endpoint.publicId, endpoint);
+    this.#urls.set(endpoint, endpoint.url);
+    this.#byUrl.add(endpoint.url, endpoint);
     if (endpoint.isCloud) return;
     this.#idsInOrder.add(endpoint.publicId);
     this.#byCredential.add(endpoint.owner.credential.id, endpoint);
@@ -47,6 +52,7 @@ export class EndpointIndex {
   delete(endpoint: OnlineEndpoint): boolean {
     if (!this.#all.delete(endpoint)) return false;
     if (this.#byId.get(endpoint.publicId) === endpoint) this.#byId.delete(endpoint.publicId);
+    this.#byUrl.delete(this.#urls.get(endpoint) ?? '', endpoint);
     if (endpoint.isCloud) return true;
     this.#idsInOrder.delete(endpoint.publicId);
     this.#byCredential.delete(endpoint.owner.credential.id, endpoint);
@@ -64,6 +70,10 @@ export class EndpointIndex {
   /** Grows from each endpoint to the next one that came online. */
   turnOf(endpoint: OnlineEndpoint): number {
     return this.#turns.get(endpoint) ?? 0;
+  }
+
+  withUrl(url: string): ReadonlySet<OnlineEndpoint> {
+    return this.#byUrl.get(url);
   }
 
   /** Those of an authtoken. */

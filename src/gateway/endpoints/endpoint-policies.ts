@@ -3,6 +3,7 @@ import { BoundedMap } from '../../lib/bounded-map.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { Repeats } from '../../lib/log/repeats.ts';
 import { availableHeap, availableMemory, MemoryBudget } from '../../lib/memory-budget.ts';
+import { isAddressOfUrl } from '../../lib/network/ip-address.ts';
 import type { HandshakeParties } from '../../lib/network/metered-connection.ts';
 import { type Clock, systemClock } from '../../lib/time/clock.ts';
 import { type BucketRate, TokenBuckets } from '../../lib/time/token-bucket.ts';
@@ -115,7 +116,7 @@ export class EndpointPolicies {
     const { protocol, internal, frame } = target;
     const options = () => ({ ports: this.#portsOf(target), internal, frame });
     if (!isEmptyFrame(frame)) return compileInTurns(text, protocol, options());
-    const kind = `${protocol} ${internal} ${text}`;
+    const kind = `${protocol} ${internal} ${isAtAddress(target.url)} ${text}`;
     // Known to be valid, so it is compiled on first use. Not shared: counters belong to one endpoint.
     if (this.#latest?.kind === kind && text.length <= MAX_DEFERRED) {
       const compile = () => this.#times.of(target.payer).run(() => compilePolicy(text, protocol, options()));
@@ -154,6 +155,7 @@ export class EndpointPolicies {
       }),
       ...(signIn && { signIn: signIn(payer) }),
       ...(shareLinks && { shareLinks: shareLinks(payer) }),
+      hasOwnCookies: !isAtAddress(url),
       ...(statusPage && { statusPage: statusPage(payer) }),
       onLog: ({ endpointId, clientIp, place, metadata }) => {
         if (this.#mayLog(payer, url, metadata))
@@ -188,6 +190,11 @@ export class EndpointPolicies {
     if (times !== null) this.options.log.warn({ url, times }, 'traffic policy logs too much: lines left out');
     return false;
   }
+}
+
+/** Whether clients reach an endpoint at a port of the gateway's IP address. */
+function isAtAddress(url: string): boolean {
+  return URL.canParse(url) && isAddressOfUrl(new URL(url).hostname);
 }
 
 function defaultEncoderMemory(): number {

@@ -1,5 +1,6 @@
 import { EventEmitter } from 'node:events';
 import { BoundedMap } from '../../lib/bounded-map.ts';
+import { isAddressOfUrl } from '../../lib/network/ip-address.ts';
 import { coveringNames } from './domain-names.ts';
 import { namePlace, placeOf } from './endpoint-address.ts';
 import { EndpointIndex, LabeledIndex } from './endpoint-index.ts';
@@ -194,6 +195,7 @@ export class EndpointRegistry extends EventEmitter<EndpointEvents> implements En
 
   atUrl(url: string): readonly OnlineEndpoint[] {
     const { protocol, hostname: host, port } = new URL(url);
+    if (isAddressOfUrl(host) && protocol !== 'tcp:') return [...this.#online.withUrl(url)];
     return this.holders({
       protocol: protocol.slice(0, -1) as EndpointProtocol,
       host,

@@ -42,6 +42,7 @@ export interface LiveFinder {
   endpointsOf(credentialId: string): readonly LiveEndpoint[];
   /** At an address, as `placeOf` says. */
   endpointsAt(place: string): readonly LiveEndpoint[];
+  endpointsWithUrl(url: string): readonly LiveEndpoint[];
   endpointsBelow(id: string | null): Iterable<LiveEndpoint>;
 }
 

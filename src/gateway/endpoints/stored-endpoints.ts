@@ -1,10 +1,10 @@
-import { placeOf, placesOfUrl } from './endpoint-address.ts';
+import { placeOf } from './endpoint-address.ts';
 import { type LiveCounts, type LiveEndpoint, type LiveFinder, type LiveView, NOBODY_ELSE } from './live-view.ts';
 
 /** Endpoints that are in the database. */
 export interface StoredEndpoints {
   all(): readonly LiveEndpoint[];
-  find: Pick<LiveFinder, 'endpoint' | 'endpointsAt' | 'endpointsBelow'>;
+  find: Pick<LiveFinder, 'endpoint' | 'endpointsAt' | 'endpointsWithUrl' | 'endpointsBelow'>;
 }
 
 /** Adds the endpoints that are in the database to what agents have online. */
@@ -17,6 +17,7 @@ export const withStored = (agents: LiveView, stored: StoredEndpoints): LiveView 
     ...agents.find,
     endpoint: (id) => agents.find.endpoint(id) ?? stored.find.endpoint(id),
     endpointsAt: (place) => [...agents.find.endpointsAt(place), ...stored.find.endpointsAt(place)],
+    endpointsWithUrl: (url) => [...agents.find.endpointsWithUrl(url), ...stored.find.endpointsWithUrl(url)],
     endpointsBelow: (id) => merged([agents.find.endpointsBelow(id), stored.find.endpointsBelow(id)]),
   },
   gateways: () => agents.gateways?.() ?? [],
@@ -53,15 +54,10 @@ export function foundAmong(endpoints: readonly LiveEndpoint[]): StoredEndpoints[
   return {
     endpoint: (id) => endpoints.find((each) => each.id === id) ?? null,
     endpointsAt: (place) => endpoints.filter((each) => placeOf(each) === place),
+    endpointsWithUrl: (url) => endpoints.filter((each) => each.url === url),
     endpointsBelow: (id) =>
       endpoints.filter((each) => id === null || each.id < id).sort((a, b) => (a.id < b.id ? 1 : -1)),
   };
-}
-
-export function endpointsWithUrl(find: Pick<LiveFinder, 'endpointsAt'>, url: string): LiveEndpoint[] {
-  return placesOfUrl(url)
-    .flatMap((place) => find.endpointsAt(place))
-    .filter((endpoint) => endpoint.url === url);
 }
 
 function sumOfCounts(counts: LiveCounts, stored: readonly LiveEndpoint[]): LiveCounts {

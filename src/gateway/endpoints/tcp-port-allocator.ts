@@ -3,7 +3,7 @@ import { RpcError } from '../../agent-protocol/rpc.ts';
 import { hasErrno, messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { Repeats } from '../../lib/log/repeats.ts';
-import { isWithin, type PortRange } from '../../lib/network/port-range.ts';
+import { describePortRange, isWithin, type PortRange } from '../../lib/network/port-range.ts';
 
 /** A lease on an open port; the port closes with its last lease. */
 export interface PortLease {
@@ -25,6 +25,12 @@ export interface PortMemory {
   remember(port: number): Promise<void>;
 }
 
+/** What the ports of a range are for. */
+const KINDS = {
+  tcp: { name: 'tcp', setting: 'GATEWAY_TCP_PORTS' },
+  named: { name: 'https', setting: 'GATEWAY_HTTPS_PORTS' },
+} as const;
+
 export const NO_TCP_PORT = 'ERR_NGROK_18021';
 
 /** Ports in use by other programs are skipped this often; after that, something else is wrong. */
@@ -37,6 +43,8 @@ export class TcpPortAllocator {
   constructor(
     private readonly options: {
       range: PortRange;
+      /** Left out: tcp endpoints. */
+      kind?: keyof typeof KINDS;
       opener: PortOpener;
       memory: PortMemory;
       /** Ports that can be open at once; left out: all of the range. */
@@ -62,13 +70,25 @@ export class TcpPortAllocator {
     return claimed;
   }
 
+  /** Records that the open ports are in use: some are open for months. */
+  async touch(): Promise<void> {
+    for (const port of this.#open.keys()) await this.options.memory.remember(port);
+  }
+
+  get #kind(): string {
+    return KINDS[this.options.kind ?? 'tcp'].name;
+  }
+
   async #openWanted(port: number): Promise<PortLease> {
     const { first, last } = this.options.range;
     if (port >= first && port <= last) {
       if (!this.#open.has(port)) this.#requireRoom();
       return this.#lease(port);
     }
-    throw new RpcError('ERR_NGROK_307', `port ${port} is outside this gateway's tcp ports ${first} to ${last}`);
+    throw new RpcError(
+      'ERR_NGROK_307',
+      `port ${port} is outside this gateway's ${this.#kind} ports ${first} to ${last}`,
+    );
   }
 
   async #choose(ranges: readonly PortRange[]): Promise<{ port: number; lease: PortLease }> {
@@ -83,14 +103,19 @@ export class TcpPortAllocator {
       }
     }
     // Not the failure's own code, which would say that the address that was asked for is online: none was.
-    const why = failure === null ? 'all ports of this gateway are in use' : messageOf(failure);
-    throw new RpcError(NO_TCP_PORT, `no tcp port available: ${why}`, { cause: failure });
+    const { range, kind = 'tcp' } = this.options;
+    const all = `all of ${describePortRange(range)} are in use or kept for others; widen ${KINDS[kind].setting}`;
+    const why = failure === null ? all : messageOf(failure);
+    throw new RpcError(NO_TCP_PORT, `no ${this.#kind} port available: ${why}`, { cause: failure });
   }
 
   #requireRoom(): void {
     const { maxOpen = Number.POSITIVE_INFINITY } = this.options;
     if (this.#open.size < maxOpen) return;
-    throw new RpcError(NO_TCP_PORT, `no tcp port available: the gateway's file descriptors suffice for ${maxOpen}`);
+    throw new RpcError(
+      NO_TCP_PORT,
+      `no ${this.#kind} port available: the gateway's file descriptors suffice for ${maxOpen}`,
+    );
   }
 
   #candidates(ranges: readonly PortRange[]): number[] {

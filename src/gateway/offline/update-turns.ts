@@ -28,8 +28,9 @@ export interface Turns {
 export interface NodeLook {
   /** Null: it does not answer, or takes no agents. */
   readonly version: string | null;
-  /** How many agents have a session at any gateway. */
+  /** How many agents have a session at any gateway, and at this one. */
   readonly agents: number;
+  readonly ownAgents: number;
 }
 
 /** What becomes of the two facts; left out: it stays. */
@@ -130,21 +131,22 @@ export class UpdateTurns {
     const nodes = await this.postgres.nodes();
     const own = nodes.find((node) => node.id === id);
     const heard = nodes.filter(isHeard);
-    const [found] = await this.postgres.ask<{ agents: string }>(
-      `SELECT count(DISTINCT row->>'credential_id') AS agents FROM device_agent.rows
+    const agent = "DISTINCT row->>'credential_id'";
+    const [found] = await this.postgres.ask<{ agents: string; own: string }>(
+      `SELECT count(${agent}) AS agents, count(${agent}) FILTER (WHERE row->>'node' = $2) AS own FROM device_agent.rows
       WHERE tbl = 'online' AND row->>'key' LIKE '% ts\\_%' AND row->>'node' = ANY($1)`,
-      [heard.map((node) => node.id)],
+      [heard.map((node) => node.id), id],
     );
-    const agents = Number(found?.agents ?? 0);
+    const counted = { agents: Number(found?.agents ?? 0), ownAgents: Number(found?.own ?? 0) };
     // One that was drained stays empty until it is started again.
-    if (own === undefined || !heard.includes(own) || own.draining) return { version: null, agents };
+    if (own === undefined || !heard.includes(own) || own.draining) return { version: null, ...counted };
     const { clockAheadMs } = await this.postgres.facts();
     // Its process may say that it is there, and serve nobody.
     const prove = gatewayProof(settings, () => Date.now() + clockAheadMs);
     const host = isUnspecified(settings.host) ? '127.0.0.1' : settings.host;
     // A machine may not reach itself by the address for others, nor a gateway answer without a load balancer's header.
     await prove({ id, host, port: settings.httpsPort }).catch(() => prove(placeOfNode(own)));
-    return { version: own.build, agents };
+    return { version: own.build, ...counted };
   }
 }
 

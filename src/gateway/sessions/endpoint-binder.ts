@@ -13,12 +13,19 @@ import type { TlsTermination } from '../../traffic-policy/policy-subjects.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
 import { isOfOptions } from '../endpoint-options/client-options.ts';
 import { clientOptionsText, demandsOf, type EndpointDemands } from '../endpoint-options/endpoint-options.ts';
-import { addressOptions, tokenFor, urlOf, type WantedAddress, wantedAddress } from '../endpoints/endpoint-address.ts';
+import {
+  addressOptions,
+  publicUrlOf,
+  tokenFor,
+  type WantedAddress,
+  wantedAddress,
+} from '../endpoints/endpoint-address.ts';
 import { EndpointClaims } from '../endpoints/endpoint-claims.ts';
 import type { EndpointPolicies, PolicyHolder, PolicyTarget } from '../endpoints/endpoint-policies.ts';
 import type { Absence } from '../endpoints/endpoint-registry.ts';
 import type { LiveEndpoint } from '../endpoints/live-view.ts';
 import { EDGE_TERMINATION, type EndpointAddress, type OnlineEndpoint } from '../endpoints/online-endpoint.ts';
+import type { PortNames } from '../endpoints/port-names.ts';
 import type { PortLease, TcpPortAllocator } from '../endpoints/tcp-port-allocator.ts';
 import { BoundEndpoint, LabeledTunnel, type ListenerOwner } from './agent-listener.ts';
 
@@ -62,12 +69,13 @@ export class EndpointBinder {
     private readonly own: {
       policies: EndpointPolicies;
       tcpPorts: TcpPortAllocator | null;
+      portNames?: PortNames | null;
       leases: AddressLeasing | null;
       /** Records each policy that an endpoint has got under a name that its agent asked for; null: nobody wants to know. */
       watch: { note(holder: PolicyHolder, source: string): void } | null;
     },
   ) {
-    this.#claims = new EndpointClaims(context, own.tcpPorts);
+    this.#claims = new EndpointClaims(context, own.tcpPorts, own.portNames);
   }
 
   /** @param hold called synchronously before it goes online, so that it ends with its session @throws {RpcError} */
@@ -81,9 +89,10 @@ export class EndpointBinder {
     const claim = await this.#claims.claim(owner, wanted, extra.PoolingEnabled);
     const { address, lease, isWanted } = claim;
     try {
-      const target = { ...address, url: urlOf(address), payer: owner.credential.id, frame: demands.frame };
+      const url = publicUrlOf(address, this.context.addresses);
+      const target = { ...address, url, payer: owner.credential.id, frame: demands.frame };
       const policy = await this.#compile(text, target);
-      const endpoint = this.#endpoint(owner, address, request, options, demands, policy);
+      const endpoint = this.#endpoint(owner, { ...address, url }, request, options, demands, policy);
       await this.#leased(endpoint, () => {
         // Nothing is awaited from here on, so an address that is free now is free when the endpoint goes online.
         this.#claims.check(owner, claim, extra.PoolingEnabled);
@@ -233,7 +242,7 @@ export class EndpointBinder {
 
   #endpoint(
     owner: ListenerOwner,
-    address: EndpointAddress,
+    address: EndpointAddress & { url: string },
     request: BindRequest,
     options: BindOptions,
     { frame, clientAuthorities, websocketTcp }: EndpointDemands,
@@ -242,11 +251,10 @@ export class EndpointBinder {
     const particulars = {
       ...this.#identify(owner, request.Id),
       ...address,
-      url: urlOf(address),
       pooled: request.Extra.PoolingEnabled,
       policy,
       frame,
-      tls: terminationOf(address, options, { clientAuthorities, byPolicy: policy.terminatesTls }),
+      tls: this.#terminationOf(address, options, { clientAuthorities, byPolicy: policy.terminatesTls }),
       proxyProtocol: options.ProxyProto,
       websocketTcp,
       http2Upstream: speaksHttp2(request.ForwardsProto),
@@ -256,6 +264,25 @@ export class EndpointBinder {
       description: request.Extra.Description,
     };
     return new BoundEndpoint(particulars, owner);
+  }
+
+  /**
+   * At a port of the gateway's address, clients of all endpoints see one certificate, and browsers send all ports the cookies of
+   * each: what the gateway decrypts there, it must be able to read, so that no agent gets the cookies of others.
+   */
+  #terminationOf(
+    address: EndpointAddress,
+    options: BindOptions,
+    demands: { clientAuthorities: readonly string[]; byPolicy: boolean },
+  ): TlsTermination | null {
+    const termination = terminationOf(address, options, demands);
+    const isAtPort = this.context.addresses.byPort?.needsPort(address) === true;
+    if (!isAtPort || address.protocol !== 'tls' || termination === null) return termination;
+    if (termination.certificate !== null && !demands.byPolicy) return termination;
+    throw new RpcError(
+      'ERR_NGROK_301',
+      'the gateway cannot terminate TLS for a tls endpoint without a domain: bind an https endpoint, or pass TLS through',
+    );
   }
 
   /** An agent that reconnects keeps its endpoint id, unless another endpoint online has it. */

@@ -84,6 +84,7 @@ export class LiveAgents implements LiveView {
       endpoint: (id) => endpointView(online.withId(id))[0] ?? null,
       endpointsOf: (id) => [...online.ofCredential(id)].flatMap(endpointView),
       endpointsAt: (place) => this.registry.atPlace(place).flatMap(endpointView),
+      endpointsWithUrl: (url) => [...online.withUrl(url)].flatMap(endpointView),
       endpointsBelow,
     };
   }

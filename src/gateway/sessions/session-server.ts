@@ -49,6 +49,13 @@ interface SessionEvents {
   refused: [device: string | null];
 }
 
+/** Other gateways, for the port of agents alone. */
+interface AgentRelays {
+  on(event: 'agents', listener: (agent: Socket) => void): unknown;
+  /** @returns whether another gateway serves the agent, as this one is being emptied */
+  passAgentOn(agent: Socket, port: 'agents'): boolean;
+}
+
 /** Accepts the connections of agents, and holds the sessions that have authenticated. Emits when one comes or goes. */
 export class SessionServer extends EventEmitter<SessionEvents> implements SessionDirectory {
   readonly #server: Server;
@@ -63,7 +70,7 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
   readonly #memory: AgentMemory;
   readonly #unauthenticated: PendingConnections<AgentLink>;
   readonly #handshaking: PendingConnections<PendingHandshake>;
-  /** Those on the port for agents that have no TLS yet. */
+  /** Those on the port for agents that have no TLS yet, or are passed on. */
   readonly #unsecured = new Set<Socket>();
   readonly #sessions = new SessionSet<AgentSession>();
   /** Second links, by the authtokens of their sessions. */
@@ -93,6 +100,8 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
       tickets?: SessionTickets;
       leases: Pick<AddressLeasing, 'isIdOfOther'> | null;
       node: SessionNode | null;
+      /** Null: this gateway is the only one. */
+      relays: AgentRelays | null;
       /** Omitted: a share of the machine's memory. */
       memory?: AgentMemory;
     },
@@ -109,17 +118,10 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
     this.#refusals = new RefusalLog(context);
     this.#logged = new LoggedSessions(log);
     this.#memory = own.memory ?? new AgentMemory();
-    const identified = LoadBalancers.before(context.balancers, (socket) => {
-      this.#secure(socket).catch((error: unknown) => {
-        socket.destroy();
-        log.error({ err: error }, 'agent connection failed');
-      });
-    });
+    const identified = LoadBalancers.before(context.balancers, (socket) => this.#begin(socket));
     this.#server = createServer((socket) => {
       noteArrival();
-      if (this.#isDraining) return void socket.destroy();
-      this.#unsecured.add(socket);
-      socket.once('close', () => this.#unsecured.delete(socket));
+      this.#hold(socket);
       identified(socket);
     });
   }
@@ -144,6 +146,10 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
     if (port === null) return null;
     await this.#renew();
     const chosen = await listen(this.#server, { host, port }, held);
+    this.own.relays?.on('agents', (socket) => {
+      this.#hold(socket);
+      this.#begin(socket);
+    });
     this.#renewal = setInterval(() => void this.#renewWhenDue(), RENEWAL_CHECK_MS).unref();
     this.#server.on('error', (error) => log.error({ err: error }, 'agent listener failed'));
     return chosen;
@@ -198,6 +204,20 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
     if (this.own.node?.hasOther(session)) session.drain(reason, DRAIN_MS);
     else session.end(reason);
     setTimeout(() => this.#shed(rest), SHED_MS).unref();
+  }
+
+  get count(): number {
+    return this.#sessions.size;
+  }
+
+  /** Ends sessions of agents that have one only, those with the fewest clients first: agents come back at any gateway. */
+  move(most: number): number {
+    // The native connector goes elsewhere without losing what clients have under way.
+    const movable = [...this.#sessions].filter((one) => !one.keepsAnswers && !this.own.node?.hasOther(one));
+    const chosen = movable.sort((one, other) => one.gate.streams - other.gate.streams).slice(0, most);
+    const reason = new EndOfSession('gateway', 'the agent may go to a gateway that has fewer');
+    for (const [at, session] of chosen.entries()) setTimeout(() => session.end(reason), at * SHED_MS).unref();
+    return chosen.length;
   }
 
   /** Ends the sessions of agents that have another one at another gateway, once their clients have what they have under way. */
@@ -295,6 +315,18 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
     return true;
   }
 
+  #hold(socket: Socket): void {
+    this.#unsecured.add(socket);
+    socket.once('close', () => this.#unsecured.delete(socket));
+  }
+
+  #begin(socket: Socket): void {
+    this.#secure(socket).catch((error: unknown) => {
+      socket.destroy();
+      this.context.log.error({ err: error }, 'agent connection failed');
+    });
+  }
+
   async #secure(socket: Socket): Promise<void> {
     socket.on('error', () => {});
     const handshake = new PendingHandshake(socket);
@@ -302,7 +334,8 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
     const timer = setTimeout(() => socket.destroy(), HANDSHAKE_MS);
     let secured: TLSSocket | null;
     try {
-      await handshake.readHello();
+      const hello = await handshake.readHello();
+      if (hello !== null && this.own.relays?.passAgentOn(socket, 'agents')) return;
       secured = await performHandshake(
         socket,
         { secureContext: this.#secureContext },
@@ -317,10 +350,11 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
       );
     } finally {
       clearTimeout(timer);
-      this.#unsecured.delete(socket);
       this.#handshaking.delete(handshake);
     }
-    if (secured) this.accept(secured);
+    if (!secured) return;
+    this.#unsecured.delete(socket);
+    this.accept(secured);
   }
 
   async #renew(): Promise<void> {

@@ -1,5 +1,4 @@
 import type { LiveView } from '../endpoints/live-view.ts';
-import { endpointsWithUrl } from '../endpoints/stored-endpoints.ts';
 import { MINUTES } from '../history/history-file.ts';
 import { endingsOf, type HistoryStep } from '../history/history-points.ts';
 import type { TrafficHistory } from '../history/traffic-history.ts';
@@ -92,7 +91,7 @@ export async function statesOf(
   const minute = Math.floor(now / MINUTE_MS);
   const range = { from: minute - RECENT_MINUTES, to: minute + 1, step: 1 };
   const stateAt = async (url: string): Promise<EndpointState> => {
-    if (endpointsWithUrl(live.find, url).length === 0) {
+    if (live.find.endpointsWithUrl(url).length === 0) {
       const isNew = history !== null && (days.get(url) ?? []).every(({ known }) => known === 0);
       return isNew || upMs < GRACE_MS || missing.length > 0 ? 'unknown' : 'down';
     }

@@ -16,6 +16,8 @@ export interface ProvisioningJob {
   started_at: string;
   retries_at: string | null;
   attempts: number;
+  /** The order under way at the CA; missing before it is placed. Its private key is encrypted, in base64. */
+  order?: { authority: string; url: string; key: string };
 }
 
 export const CERTIFICATE_STATES = ['ready', 'uploaded', 'provisioning', 'dns_error', 'internal_error', 'none'] as const;
@@ -48,6 +50,18 @@ export interface TroubledName {
   /** Validity of the certificate in use; null: there is none. */
   readonly begins: string | null;
   readonly ends: string | null;
+}
+
+/** A certificate that is still in use so long before its end was not renewed: they are after two thirds of their lifetime. */
+export const LATE_MS = 14 * 86_400_000;
+const LATE_SHARE = 1 / 6;
+
+/** Whether a certificate should have been replaced by now. @param begins null: unknown */
+export function endsSoon(begins: string | null, ends: string | null, now: number): boolean {
+  if (ends === null) return false;
+  const end = Date.parse(ends);
+  const lifetime = begins === null ? Number.POSITIVE_INFINITY : end - Date.parse(begins);
+  return end - now < Math.min(LATE_MS, lifetime * LATE_SHARE);
 }
 
 /** A table of names with their certificates and provisioning jobs. */

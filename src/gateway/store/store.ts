@@ -18,6 +18,7 @@ import { Devices, EnrolmentKeys, SiteNames } from './devices.ts';
 import { OwnDomains, ReservedDomains } from './domains.ts';
 import { ActivityEvents, EventDeliveries, EventDestinations, EventSubscriptions } from './events.ts';
 import { IpRestrictions } from './ip-policies.ts';
+import { NamePorts } from './name-ports.ts';
 import { FamiliarNetworks, Passkeys, People, PersonLinks } from './people.ts';
 import { RefusedEvents } from './refused-events.ts';
 import { ShareLinksTable } from './share-links.ts';
@@ -44,6 +45,7 @@ export interface Store extends ReturnType<typeof createTables> {
   account: string;
   siteNames: SiteNames;
   tcpPorts: UsedTcpPorts;
+  namePorts: NamePorts;
 }
 
 /** A row of a table. */
@@ -74,6 +76,8 @@ export function storeOn(database: Database, box: SecretsBox, wallClock: () => nu
     .flatMap((table) => table.page(null, 1).map((row) => ksuidOf(row.id)))
     .reduce<string | null>((greatest, ksuid) => (greatest === null || ksuid > greatest ? ksuid : greatest), null);
   const ids = createIdSource(latest, wallClock);
+  const siteNames = new SiteNames(database, now);
+  const isKept = (name: string) => siteNames.get(name) !== null || tables.reservedDomains.covering(name) !== null;
   return {
     database,
     box,
@@ -81,8 +85,9 @@ export function storeOn(database: Database, box: SecretsBox, wallClock: () => nu
     familiarNetworks: new FamiliarNetworks(database, box, now),
     eventDeliveries: new EventDeliveries(database, { ...tables, now, ids: () => ids }),
     boundPolicies: new BoundPolicies(database),
-    siteNames: new SiteNames(database, now),
+    siteNames,
     tcpPorts: new UsedTcpPorts(database, now),
+    namePorts: new NamePorts(database, now, isKept),
     ids,
     now,
     account: database.fact('account') ?? '',

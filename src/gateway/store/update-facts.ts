@@ -37,6 +37,8 @@ const FailedUpdate = z.object({
   from: z.string(),
   to: z.string(),
   reason: z.string().nullable(),
+  /** Whether the version was given up: this machine does not install it again unless somebody names it. */
+  isGivenUp: z.boolean().default(false),
   /** RFC 3339. */
   at: z.string(),
 });
@@ -47,6 +49,6 @@ export function failedUpdate(database: Pick<Database, 'fact'>): z.output<typeof 
 }
 
 /** Only inside {@link Database.write}. */
-export function noteFailedUpdate(database: Pick<Database, 'setFact'>, update: z.output<typeof FailedUpdate>): void {
+export function noteFailedUpdate(database: Pick<Database, 'setFact'>, update: z.input<typeof FailedUpdate>): void {
   database.setFact(FAILED_UPDATE, JSON.stringify(update));
 }

@@ -23,6 +23,11 @@ export function isLoopbackHost(host: string): boolean {
   return name === 'localhost' || name === '::1' || name === '[::1]' || (isIPv4(name) && name.startsWith('127.'));
 }
 
+/** Whether the host of a URL is an IP address; of an IPv6 address with its brackets. */
+export function isAddressOfUrl(hostname: string): boolean {
+  return hostname.startsWith('[') || /^\d+\.\d+\.\d+\.\d+$/.test(hostname);
+}
+
 /** Whether a listener on this address listens on all addresses of the machine (RFC 4291, section 2.5.2). */
 export function isUnspecified(host: string): boolean {
   return host === '0.0.0.0' || host === '::';
@@ -169,4 +174,12 @@ export function embeddedIpv4(text: string): string | null {
   const bytes = address.toByteArray();
   if (isIn(SIX_TO_FOUR)) return bytes.slice(2, 6).join('.');
   return isIn(IPV4_AT_END) && !isIn(NOT_EMBEDDING) ? bytes.slice(12).join('.') : null;
+}
+
+/** The name of an address in the reverse DNS (RFC 1035, section 3.5; RFC 3596, section 2.5). */
+export function reversedAddress(text: string): string {
+  const bytes = [...(addressBytes(text) ?? [])];
+  if (bytes.length === 4) return `${bytes.reverse().join('.')}.in-addr.arpa`;
+  const digits = bytes.map((byte) => byte.toString(16).padStart(2, '0')).join('');
+  return `${[...digits].reverse().join('.')}.ip6.arpa`;
 }

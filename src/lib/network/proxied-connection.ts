@@ -7,7 +7,7 @@ import { type Destination, type ProxyRules, proxyFor } from './proxy-rules.ts';
 import { checkServerIdentity } from './tls-options.ts';
 import { connectInTime, secureAt, type TrustedTime } from './trusted-time.ts';
 
-type OfTls = Pick<ConnectionOptions, 'ca' | 'rejectUnauthorized' | 'servername'>;
+type OfTls = Pick<ConnectionOptions, 'ca' | 'rejectUnauthorized' | 'servername' | 'ALPNProtocols'>;
 type Done = (error: Error | null, connection: Duplex) => void;
 
 /** The option `createConnection` of node:http and node:https. */

@@ -67,8 +67,11 @@ export function checkServerIdentity(host: string, certificate: PeerCertificate):
   return new X509Certificate(certificate.raw).checkIP(host) === undefined ? error : undefined;
 }
 
-/** The CAs that a server is verified with. `host`: those of the operating system, as PEM; the SDK finds them itself. */
-export type TrustedCas = { pem: string | Uint8Array } | { host: string };
+/**
+ * The CAs that a server is verified with. `host`: those of the operating system, as PEM; the SDK finds them itself. `own`: that
+ * of the gateway, which may sign its certificate again when public CAs have done so.
+ */
+export type TrustedCas = { pem: string | Uint8Array } | { host: string; own?: string | Uint8Array | null };
 
 /** Trusted CAs of Debian and Alpine, Fedora, SUSE, and macOS. */
 const BUNDLES = [

@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net';
 import { connect as connectTls, type PeerCertificate, type TLSSocket } from 'node:tls';
+import { namedServer } from './pinned-chain.ts';
 import { checkServerIdentity } from './tls-options.ts';
 
 export interface TlsAnswer {
@@ -24,6 +25,12 @@ const UNKNOWN_CA = new Set([
   'UNABLE_TO_GET_ISSUER_CERT_LOCALLY',
   'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
 ]);
+/** Whether a connection has failed because another CA has signed the certificate. */
+export function isOfUnknownCa(error: unknown): boolean {
+  if (!(error instanceof Error)) return false;
+  return UNKNOWN_CA.has((error as NodeJS.ErrnoException).code ?? '') || isOfUnknownCa(error.cause);
+}
+
 /** A trusted CA signed the certificate, but for another name. */
 const OTHER_NAME = 'ERR_TLS_CERT_ALTNAME_INVALID';
 /** OpenSSL's errors for an answer that does not even begin like TLS, such as `HTTP/1.1 302 Found`. */
@@ -45,12 +52,13 @@ export function distrustKind({ certificate, distrust }: TlsAnswer): DistrustKind
  *
  * @param socket connected to a gateway's address; the caller destroys it
  * @param ca PEM of the trusted CAs; if left out, the public ones
+ * @param protocols see `pinnedProtocols`; left out: none
  * @throws the system's error when nothing came back; the signal's reason when that aborts first
  */
 export function probeTls(
   socket: Socket,
   { host, serverName }: { host: string; serverName: string | undefined },
-  { ca, signal }: { ca?: string | Buffer; signal: AbortSignal },
+  { ca, protocols = [], signal }: { ca?: string | Buffer; protocols?: string[]; signal: AbortSignal },
 ): Promise<TlsAnswer> {
   // Bytes of a proxy's answer do not count.
   const before = socket.bytesRead;
@@ -69,7 +77,7 @@ export function probeTls(
       checkServerIdentity,
       rejectUnauthorized: false,
       ...(ca !== undefined && { ca }),
-      ...(serverName !== undefined && { servername: serverName }),
+      ...namedServer(serverName, protocols),
     });
     socket.on('error', failed);
     tls.on('error', failed);

@@ -4,6 +4,7 @@ import { isIP } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { connect, type TLSSocket } from 'node:tls';
 import { messageOf } from '../errors.ts';
+import { namedServer, pinnedProtocols } from './pinned-chain.ts';
 
 /** Somebody who is asked for the time when this machine's clock may be wrong. */
 export interface TrustedTime {
@@ -76,7 +77,7 @@ export async function secureAt(
   { host, serverName }: { host: string; serverName: string | undefined },
   signal: AbortSignal,
 ): Promise<TLSSocket> {
-  const named = serverName !== undefined && { servername: serverName };
+  const named = namedServer(serverName, pinnedProtocols(proved.ca.toString()));
   // Without a session to resume: the server has to show its certificate.
   const tls = connect({ socket, host, rejectUnauthorized: false, ...named });
   tls.on('close', () => socket.destroy());

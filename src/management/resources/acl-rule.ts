@@ -1,3 +1,4 @@
+import { isAddressOfUrl, parseAddress } from '../../lib/network/ip-address.ts';
 import type { PortRange } from '../../lib/network/port-range.ts';
 import { parseHostname, parseHostport, wildcardCovers } from './hostname.ts';
 
@@ -33,7 +34,7 @@ export function parseAclRule(text: string): Rule | null {
   const what = text.slice('bind:'.length);
   if (what.includes('=')) return parseLabel(what);
   if (what.includes(':')) {
-    const range = /^([^:]+):(\d+)-(\d+)$/.exec(what);
+    const range = /^(\[[^\]]+\]|[^:]+):(\d+)-(\d+)$/.exec(what) ?? /^(\[[^\]]+\]|[\d.]+):(\d+)$/.exec(what);
     if (range) return parseAddresses(range);
     const address = parseHostport(what);
     return typeof address === 'string' && !address.startsWith('*') ? { kind: 'address', address } : null;
@@ -52,9 +53,10 @@ function parseEnding([, ending = '', rest = '']: RegExpExecArray): Rule | null {
   return { kind: 'ending', ending: hostname.slice(1, dot), parent: hostname.slice(dot + 1) };
 }
 
-function parseAddresses([, name = '', first, last]: RegExpExecArray): Rule | null {
-  // A trial gateway has its tcp endpoints there; it is no fully qualified name.
-  const host = name === 'localhost' ? name : parseHostname(name);
+function parseAddresses([, name = '', first, last = first]: RegExpExecArray): Rule | null {
+  // Trial gateways, and those without a domain, have their tcp endpoints at what is no fully qualified name.
+  const isOwn = name === 'localhost' || (isAddressOfUrl(name) && parseAddress(name.replace(/^\[|\]$/g, '')) !== null);
+  const host = isOwn ? name.toLowerCase() : parseHostname(name);
   if (typeof host !== 'string' || host.startsWith('*')) return null;
   const ports = { first: Number(first), last: Number(last) };
   const isRange = ports.first >= 1 && ports.first <= ports.last && ports.last <= 65_535;

@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { messageOf } from '../../lib/errors.ts';
 import { NOTICE_POLICY, noticePage } from '../../lib/http/notice-page.ts';
 import type { ActionContext } from '../action-context.ts';
-import { parseConfig } from '../action-problems.ts';
+import { parseConfig, requireOwnCookies } from '../action-problems.ts';
 import type { PolicyRequest } from '../policy-subjects.ts';
 import { SEALING_MS, type UsedShareLink } from '../ports.ts';
 import { pathOf } from '../scope/url-parts.ts';
@@ -25,6 +25,7 @@ const Config = z.strictObject({ enforce: z.boolean().optional() });
 
 /** Lets browsers in that have opened a link to this endpoint, and answers the addresses of links. */
 export function gatewayShareLinks(config: unknown, context: ActionContext): PreparedAction {
+  requireOwnCookies(context);
   const { enforce = true } = parseConfig(Config, config);
   return {
     ends: false,

@@ -2,6 +2,7 @@ import { messageOf } from '../../lib/errors.ts';
 import { NOTICE_POLICY, noticePage, type PageNotice } from '../../lib/http/notice-page.ts';
 import { isSameOrigin } from '../../lib/http/origin-check.ts';
 import type { ActionContext } from '../action-context.ts';
+import { requireOwnCookies } from '../action-problems.ts';
 import type { NotAdmitted, PolicyRequest } from '../policy-subjects.ts';
 import { SEALING_MS } from '../ports.ts';
 import { firstValue } from '../scope/header-map.ts';
@@ -88,6 +89,7 @@ export class SignInGate {
     },
     private readonly context: ActionContext,
   ) {
+    requireOwnCookies(context);
     this.#sites = new Sites(options);
     this.#state = context.ports.state.keep(SignInState, [], () => new SignInState());
   }

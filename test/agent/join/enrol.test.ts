@@ -48,7 +48,7 @@ it('a man in the middle is noticed before anything is sent to it', async () => {
     if (!real) throw new Error('no code');
     const code = formatJoinCode({ ...real, origin: `https://localhost:${port}` });
     await expect(enrol(installationFor(code, null, null), options())).rejects.toThrow(
-      pem === gateway.sessionCa ? /cannot reach the gateway/ : /not the one of the code/,
+      pem === gateway.sessionCa ? /not signed by the CA of the code/ : /not the one of the code/,
     );
   }
   expect(requests).toEqual(['GET /ca.pem', 'GET /ca.pem']);

@@ -128,10 +128,9 @@ describe('the settings of a new gateway', () => {
   };
   const values = (domain: string, addresses: (typeof v4 | typeof v6)[], changes: Partial<typeof wanted> = {}) =>
     Object.fromEntries(
-      initialSettings({ domain, ...wanted, ...changes }, () => false, { eth0: addresses }).map(({ name, value }) => [
-        name,
-        value,
-      ]),
+      initialSettings({ ip: null, domain, ...wanted, ...changes }, () => false, { eth0: addresses }).map(
+        ({ name, value }) => [name, value],
+      ),
     );
 
   it('of a public domain order certificates, and answer DNS beside a local resolver', () => {

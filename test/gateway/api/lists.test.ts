@@ -47,7 +47,7 @@ it('lists of devices are searched, and limited by state, site, label and version
     () => cam && devices.update({ ...cam, last_seen_at: '2026-01-01T00:00:00Z', agent_version: 'agent/1.2.3' }),
   );
 
-  expect(await names('search=CAM')).toEqual(['cam-1']);
+  expect(await names('search=CAM-1')).toEqual(['cam-1']);
   expect(await names('search=north')).toEqual(['cam-1', 'lift-1']);
   expect(await names(`search=${encodeURIComponent('münchen')}`)).toEqual(['pump']);
   expect(await names(`search=${encodeURIComponent("%' OR 1")}`)).toEqual([]);

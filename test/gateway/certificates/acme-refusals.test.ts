@@ -40,6 +40,8 @@ class ScriptedCa {
   /** Responses by path, in order; the last one repeats. */
   readonly replies: Record<string, Reply[]> = {};
   meta: object = {};
+  /** Further members of its directory. */
+  more: object = {};
   /** Called with each request; the response waits for it. */
   onRequest: (path: string) => Promise<void> | undefined = () => undefined;
 
@@ -58,7 +60,7 @@ class ScriptedCa {
   async #reply(req: IncomingMessage): Promise<Reply> {
     const path = String(req.url);
     const [newNonce, newAccount, newOrder] = ['nonce', 'account', 'order'].map((name) => `${this.url}/${name}`);
-    if (path === '/directory') return { body: { newNonce, newAccount, newOrder, meta: this.meta } };
+    if (path === '/directory') return { body: { newNonce, newAccount, newOrder, meta: this.meta, ...this.more } };
     if (path === '/nonce') return {};
     const { protected: head, payload } = JSON.parse((await req.toArray()).join(''));
     const read = (part: string) => JSON.parse(Buffer.from(part, 'base64url').toString() || 'null');
@@ -140,10 +142,52 @@ describe('an ACME CA that does not issue', () => {
     ca.replies['/order'] = [problem(429, 'rateLimited', 'too many certificates', { 'Retry-After': '7200' })];
     await expect(issuer().issue(request, neverAborted)).rejects.toMatchObject({
       code: 'INTERNAL_ERROR',
-      message: 'The certificate authority limits the rate of requests: too many certificates',
+      message: expect.stringMatching(
+        /^The certificate authority limits the rate of requests until \d{4}-\d\d-\d\dT[\d:]{8}Z: too many certificates$/,
+      ),
       retryAfter: 7200,
     });
     expect(ca.count('/order')).toBe(1);
+  });
+
+  it('may name the time in words, as Let’s Encrypt does, and a long reason ends after a word', async () => {
+    const time = new Date(Date.now() + 3 * 3_600_000).toISOString().replace('T', ' ').slice(0, 19);
+    const detail = `too many certificates (5) already issued, retry after ${time} UTC: ${'see there '.repeat(60)}`;
+    ca.replies['/order'] = [problem(429, 'rateLimited', detail)];
+    const failure = await issuer()
+      .issue(request, neverAborted)
+      .catch((error) => error);
+    expect(Math.abs(failure.retryAfter - 3 * 3600)).toBeLessThan(10);
+    expect(failure.message).toContain(`until ${time.replace(' ', 'T')}Z: too many certificates`);
+    expect(failure.message).toMatch(/ (see|there) …$/);
+  });
+
+  it('may not know the certificate that an order replaces: it is ordered as a new one', async () => {
+    const { certificatePem } = await issueCertificate({ subject: 'CN=old', names: ['shop.example.test'], keyId: true });
+    ca.more = { renewalInfo: `${ca.url}/renewal` };
+    ca.replies['/order'] = [
+      problem(409, 'alreadyReplaced', 'replaced before'),
+      problem(403, 'rejectedIdentifier', 'not this name'),
+    ];
+    const failure = issuer().issue({ ...request, replaces: certificatePem }, neverAborted);
+    await expect(failure).rejects.toMatchObject({ message: expect.stringContaining('not this name') });
+    const [first, second] = ca.requests.filter(({ path }) => path === '/order');
+    // Key id and serial number in base64url (RFC 9773, section 4.1).
+    expect(first?.payload?.replaces).toMatch(/^[\w-]{27}\.AIdlQyE$/);
+    expect(second?.payload).toEqual({ identifiers: [{ type: 'dns', value: 'shop.example.test' }] });
+  });
+
+  it('is asked about an order that an earlier process has begun, and sends its certificate', async () => {
+    const { certificatePem, privateKeyPem } = await issueCertificate({
+      subject: 'CN=shop',
+      names: ['shop.example.test'],
+    });
+    const authority = `${ca.url}/directory`;
+    ca.replies['/order/7'] = [{ body: { status: 'valid', certificate: `${ca.url}/certificate` } }];
+    ca.replies['/certificate'] = [{ body: certificatePem }];
+    const begun = { authority, url: `${ca.url}/order/7`, privateKeyPem };
+    await expect(issuer().issue({ ...request, begun }, neverAborted)).resolves.toMatchObject({ privateKeyPem });
+    expect(ca.count('/order')).toBe(0);
   });
 
   it('may send Retry-After as a date', async () => {
@@ -214,14 +258,10 @@ describe('an ACME CA that does not issue', () => {
   });
 
   it('that sends a certificate for another name is refused', async () => {
-    const { crypto } = await import('acme-client');
-    const identifier = { type: 'dns', value: 'other.example.test' };
-    const authorization = { identifier, url: '', status: 'valid' as const, challenges: [] };
-    const key = await crypto.createPrivateEcdsaKey();
-    const [, certificate] = await crypto.createAlpnCertificate(authorization, 'key authorization', key);
+    const { certificatePem } = await issueCertificate({ subject: 'CN=other', names: ['other.example.test'] });
     orderIsReady();
     ca.replies['/finalize'] = [{ body: { status: 'valid', certificate: `${ca.url}/certificate` } }];
-    ca.replies['/certificate'] = [{ body: certificate.toString() }];
+    ca.replies['/certificate'] = [{ body: certificatePem }];
     await expect(issuer().issue(request, neverAborted)).rejects.toMatchObject({
       code: 'INTERNAL_ERROR',
       message: 'The certificate authority sent a certificate that is not for shop.example.test.',
@@ -279,11 +319,14 @@ describe('an ACME CA that does not issue', () => {
   it('receives the same key after a restart, agreed terms, the contact and the binding', async () => {
     ca.replies['/order'] = [problem(403, 'unauthorized', 'no')];
     const options = { contactEmail: 'ops@example.test', externalAccountBinding: { kid: 'kid-1', hmacKey: 'c2VjcmV0' } };
+    const registered = { status: 201, headers: { Location: `${ca.url}/account/1` }, body: {} };
+    ca.replies['/account'] = [problem(400, 'accountDoesNotExist', 'no such account'), registered];
     for (const _start of [1, 2])
       await issuer(options)
         .issue(request, neverAborted)
         .catch(() => {});
-    const [first, second] = ca.requests.filter(({ path }) => path === '/account');
+    const [asked, first, second] = ca.requests.filter(({ path }) => path === '/account');
+    expect(asked?.payload).toEqual({ onlyReturnExisting: true });
     expect(first?.protected.jwk?.x).toEqual(expect.any(String));
     expect(second?.protected.jwk).toEqual(first?.protected.jwk);
     expect(first?.payload).toMatchObject({

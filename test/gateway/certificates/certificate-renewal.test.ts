@@ -5,6 +5,7 @@ import {
   type CertificateIssuer,
   IssueError,
   type IssueRequest,
+  type RenewalAdvice,
 } from '../../../src/gateway/certificates/issuing/certificate-issuer.ts';
 import type { ReservedDomainRow } from '../../../src/gateway/store/domains.ts';
 import { openStore } from '../../../src/gateway/store/store.ts';
@@ -27,7 +28,14 @@ class ManualIssuer implements CertificateIssuer {
   readonly orders: { request: IssueRequest; signal: AbortSignal; fail(error: Error): void; grant(): Promise<void> }[] =
     [];
 
+  /** What it says about the renewal of each certificate. */
+  advice: RenewalAdvice | null = null;
+
   constructor(private readonly now: () => number) {}
+
+  async renewalAdvice(): Promise<RenewalAdvice | null> {
+    return this.advice;
+  }
 
   issue(request: IssueRequest, signal: AbortSignal) {
     return new Promise<{ certificatePem: string; privateKeyPem: string }>((resolve, reject) => {
@@ -92,7 +100,12 @@ describe('the certificate of a policy', () => {
   it('is issued and due for renewal after two thirds of its lifetime', async () => {
     const id = await reserve();
     const { request, grant } = await order(0);
-    expect(request).toEqual({ domain: '*.dev.example.com', privateKeyType: 'ecdsa' });
+    expect(request).toMatchObject({
+      domain: '*.dev.example.com',
+      privateKeyType: 'ecdsa',
+      replaces: null,
+      begun: null,
+    });
     await grant();
     await expect.poll(async () => (await read(id)).certificate).not.toBeNull();
     const domain = await read(id);
@@ -258,6 +271,43 @@ describe('the certificate of a policy', () => {
     } finally {
       database.write = write;
     }
+  });
+
+  it('is renewed when the CA asks for it, an hour after it was issued at the earliest, and says which one it replaces', async () => {
+    const id = await reserve();
+    await (await order(0)).grant();
+    await expect.poll(async () => (await read(id)).certificate).not.toBeNull();
+    const status = async () => (await read(id)).certificate_management_status as { renews_at: string };
+    issuer.advice = { start: now - DAY, end: now - 2000, why: 'https://ca.example/incident', askAgainS: 60 };
+    advanceTo('2026-05-01T12:59:00Z');
+    expect((await status()).renews_at).toBe('2026-06-30T00:00:00Z');
+    advanceTo('2026-05-01T13:01:00Z');
+    const { request, grant } = await order(1);
+    expect(request.replaces).toContain('BEGIN CERTIFICATE');
+    issuer.advice = {
+      start: Date.parse('2026-07-27T00:00:00Z'),
+      end: Date.parse('2027-07-28T00:00:00Z'),
+      why: null,
+      askAgainS: null,
+    };
+    await grant();
+    await expect.poll(async () => (await status()).renews_at).toBe('2026-06-30T00:00:00Z');
+    // A window that ends after the certificate does not leave the name without one.
+    advanceTo('2026-05-01T14:05:00Z');
+    await expect.poll(async () => (await status()).renews_at.slice(0, 10)).toBe('2026-07-08');
+    expect(issuer.orders).toHaveLength(2);
+  });
+
+  it('continues the order of an earlier process, with its key', async () => {
+    await reserve();
+    const { request, fail } = await order(0);
+    const kept = { authority: 'https://ca.example/dir', url: 'https://ca.example/order/1', privateKeyPem: 'the key' };
+    await request.keep?.(kept);
+    await renewal.stop();
+    fail(new Error('aborted'));
+    expect(JSON.stringify(server.store.reservedDomains.managed())).not.toContain('the key');
+    await startRenewal();
+    expect((await order(0)).request.begun).toEqual(kept);
   });
 
   it('is ordered again after a restart, from the stored job', async () => {

@@ -103,6 +103,8 @@ it('finds what lists of all have, after 10,000 rows of other gateways came, chan
       expect([...live.find.tunnelsBelow(id)]).toEqual([...walked.tunnelsBelow(id)]);
     expect(idsOf(live.find.sessionsBelow(null))).toEqual(idsOf(walked.sessionsBelow(null)));
     expect(new Set(idsOf(live.find.endpointsAt(place)))).toEqual(new Set(idsOf(walked.endpointsAt(place))));
+    const url = `https://${random(5)}.test`;
+    expect(new Set(idsOf(live.find.endpointsWithUrl(url)))).toEqual(new Set(idsOf(walked.endpointsWithUrl(url))));
     expect(new Set(idsOf(live.find.endpointsOf('cr_1')))).toEqual(new Set(idsOf(walked.endpointsOf('cr_1'))));
     expect(new Set(idsOf(live.find.sessionsOf('cr_1'))).size).toBeGreaterThanOrEqual(walked.sessionsOf('cr_1').length);
     expect(new Set(idsOf(live.find.tunnelsOf(session)))).toEqual(new Set(idsOf(walked.tunnelsOf(session))));

@@ -86,7 +86,7 @@ class Member {
       }
     };
     const member = new Member(name, cluster, store, served, end);
-    const sessions = Object.assign(new EventEmitter(), { drain: () => {} });
+    const sessions = Object.assign(new EventEmitter(), { drain: () => {}, count: 0, move: () => 0 });
     const live = { ...nothingOnline, endpoints: () => [...member.#online.values()] };
     cluster.start({ ...live, stopEndpoint: (id) => member.#off(id) }, sessions);
     onTestFinished(end);

@@ -1,5 +1,3 @@
-import { once } from 'node:events';
-import { connect } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect, it } from 'vitest';
 import { ClusterProcesses } from '../../support/cluster-processes.ts';
@@ -58,24 +56,30 @@ it('three gateways serve a device: one is killed, PostgreSQL is away, one is emp
   expect((await cluster.command('log', '--export')).stdout).toMatch(/"gateway_updated\.v0".*"draining":true/);
   await until(() => served(), 'the device, also by the gateway that is emptied', { everyMs: 50 });
   expect(await serving()).not.toBe(emptied);
+  for (let count = 0; count < 8; count++) await cluster.startSdkAgent(cluster.address);
   await gateways[emptied]?.restart();
   await until(() => served(), 'the device by all gateways', { everyMs: 100 });
   expect((await cluster.nodes()).map(({ state }) => state)).toEqual(['serving', 'serving', 'serving']);
+  const isBack = async () => (await cluster.serving()).includes(emptied);
+  await until(isBack, 'agents at the gateway that is back', { everyMs: 200, withinMs: 60_000 });
 });
 
-it('a gateway that is emptied refuses agents at once at a port that the service manager holds open', {
+it('an agent with an SDK alone stays online while the gateway that it connects to is emptied, and is back there afterwards', {
   timeout: 120_000,
   ...unless(NO_POSTGRES),
 }, async () => {
   const cluster = await ClusterProcesses.start(2, {}, true);
-  const [first] = await cluster.nodes();
-  if (first === undefined) throw new Error('both gateways serve');
-  expect(await cluster.command('drain', first.id)).toMatchObject({ code: 0 });
-  const [host = '', port] = cluster.gateways[cluster.placeOf(first)]?.sessionAddress.split(':') ?? [];
-  const agent = connect(Number(port), host);
-  agent.on('error', () => {});
-  await once(agent, 'connect');
-  agent.resume();
-  // Otherwise it would wait for a greeting until the process is replaced.
-  await once(agent, 'close', { signal: AbortSignal.timeout(20_000) });
+  /** Of each gateway. */
+  const sessions = async () => {
+    const nodes = await cluster.nodes();
+    return cluster.gateways.map((_, at) => nodes.find((node) => cluster.placeOf(node) === at)?.sessions);
+  };
+  await cluster.startSdkAgent(cluster.gateways[0]?.sessionAddress);
+  await until(async () => (await sessions())[0] === 1, 'the agent at its gateway', { everyMs: 100 });
+  const { id = '' } = (await cluster.nodes()).find((node) => cluster.placeOf(node) === 0) ?? {};
+  expect(await cluster.command('drain', id)).toMatchObject({ code: 0 });
+  // Within the two minutes for which it waits after a few refusals.
+  await until(async () => (await sessions())[1] === 1, 'the agent at the other gateway', { everyMs: 100 });
+  await cluster.gateways[0]?.replace('SIGTERM');
+  await until(async () => (await sessions())[0] === 1, 'the agent at its gateway again', { everyMs: 100 });
 });

@@ -24,7 +24,7 @@ import { issueDashboardCode } from '../../../src/gateway/store/command-access.ts
 import { noteBackup } from '../../../src/gateway/store/last-backup.ts';
 import { timestamp } from '../../../src/gateway/store/store.ts';
 import type { Undecryptable } from '../../../src/gateway/store/stored-secrets.ts';
-import { noteFailedUpdate } from '../../../src/gateway/store/update-facts.ts';
+import { noteFailedUpdate, UPDATE_GIVEN_UP } from '../../../src/gateway/store/update-facts.ts';
 import { CONDITION_IDS, type ConditionId } from '../../../src/management/condition-kinds.ts';
 import { fillStore } from '../../support/dashboard.ts';
 import { domainRow } from '../../support/domain-row.ts';
@@ -549,6 +549,7 @@ it('an update of the gateway that went back is a condition while that version ru
     { result: 'returned', ...failed, at: timestamp(Date.now() - 8 * 24 * HOUR_MS) },
     { result: 'returned', ...failed, from: '0.9.0', at: store.now() },
     { result: 'kept', ...failed, to: '1.0.0', at: store.now() },
+    { result: 'returned', ...failed, isGivenUp: true, at: store.now() },
   ] as const) {
     await store.database.write(() => noteFailedUpdate(store.database, update));
     seen.push((await reported()).find(({ id }) => id === 'update_failed')?.message);
@@ -558,7 +559,34 @@ it('an update of the gateway that went back is a condition while that version ru
     undefined,
     undefined,
     'updates failed: the gateway: version 1.0.0 was given up, and stays nevertheless: it crashed',
+    'updates failed: the gateway: version 2.0.0 went back to 1.0.0: it crashed; it is not tried again',
   ]);
+});
+
+it('a version that a gateway of several has given up is a condition until another one is confirmed, said once', async () => {
+  const { store } = server;
+  const [from, to] = ['1.0.0', '2.0.0'];
+  const givenUp = {
+    node: 'one',
+    address: '10.0.0.1:443',
+    version: to,
+    at: '2020-01-01T00:00:00Z',
+    reason: 'it crashed',
+  };
+  const own = { result: 'returned', from, to, reason: 'it crashed', at: store.now() } as const;
+  const message = async () => (await reported()).find(({ id }) => id === 'update_failed')?.message;
+  await store.database.write(() => {
+    noteFailedUpdate(store.database, own);
+    store.database.setFact(UPDATE_GIVEN_UP, JSON.stringify(givenUp));
+  });
+  expect(await message()).toBe(
+    'updates failed: the gateway 10.0.0.1:443: version 2.0.0 was given up, so no gateway installs it: it crashed',
+  );
+  await store.database.write(() => {
+    noteFailedUpdate(store.database, { ...own, from: '0.9.0' });
+    store.database.forgetFact(UPDATE_GIVEN_UP);
+  });
+  expect(await message()).toBe(undefined);
 });
 
 it('an endpoint of which a tenth of many requests fail has a condition, one of which a few fail has none', async () => {

@@ -25,7 +25,12 @@ function anyEndpoint(): OnlineEndpoint {
   ids += 1;
   const protocol = oneOf(['https', 'tls', 'tcp', 'http']);
   const place = { host: oneOf(NAMES), protocol, internal: random(4) === 0, ...(random(8) === 0 && { isCloud: true }) };
-  return { publicId: `ep_${random(100)}_${ids}`, owner: owner(), ...place } as unknown as OnlineEndpoint;
+  return {
+    url: `${protocol}://${place.host}`,
+    publicId: `ep_${random(100)}_${ids}`,
+    owner: owner(),
+    ...place,
+  } as unknown as OnlineEndpoint;
 }
 
 it('endpoints are found as in a walk through all of them, after 10,000 additions and removals', () => {
@@ -63,6 +68,8 @@ function expectSame(index: EndpointIndex, all: readonly OnlineEndpoint[]): void 
     expect(isNone).toBe(walked === null);
   }
   for (const domain of NAMES) {
+    const url = `https://${domain}`;
+    expect([...index.withUrl(url)]).toEqual(all.filter((each) => each.url === url));
     const covered = agents.filter(({ host }) => host === domain || coveringNames(host).includes(domain));
     expect(new Set(index.covered(domain))).toEqual(new Set(covered));
   }

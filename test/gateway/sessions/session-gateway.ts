@@ -77,6 +77,7 @@ export class SessionGateway {
       issueCertificate: () => ca.issue(SESSION_NAMES),
       leases: null,
       node: null,
+      relays: null,
       ...own,
     });
     gateway.#server = server;

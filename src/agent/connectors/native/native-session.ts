@@ -68,12 +68,17 @@ export function openNativeLink(options: GatewayLinkOptions): GatewayLink {
   const resumption: Resumption = { clientId: '', tlsSession: null };
   /** Of sessions beside the first one. Gateways of a cluster resume each other's. */
   let nodeSession: Buffer | null = null;
-  const { address, dial, ca } = route;
+  const { address, dial } = route;
   const pace = options.pace ?? new LinkPace('default', clock);
   const fixed = {
     address,
     dial,
-    ca,
+    get ca() {
+      return route.ca;
+    },
+    get protocols() {
+      return route.protocols;
+    },
     time: options.time,
     version,
     metadata: sessionMetadata(),
@@ -143,12 +148,12 @@ async function connectNativeSession(
 }
 
 function socketOptions(options: Omit<SessionLinkOptions, 'authtoken'>): GatewaySocketOptions {
-  const { address, dial, ca, time, resumption, pace } = options;
+  const { address, dial, ca, protocols = [], time, resumption, pace } = options;
   const onTlsSession = (session: Buffer) => {
     resumption.tlsSession = session;
   };
   const { tlsSession } = resumption;
-  return { address, dial, ca, time, tlsSession, onTlsSession, isMetered: pace.kind === 'metered' };
+  return { address, dial, ca, protocols, time, tlsSession, onTlsSession, isMetered: pace.kind === 'metered' };
 }
 
 interface Served {

@@ -30,7 +30,8 @@ export interface Resumption {
   tlsSession: Buffer | null;
 }
 
-export interface SessionLinkOptions extends Pick<GatewaySocketOptions, 'address' | 'dial' | 'ca' | 'time'> {
+export interface SessionLinkOptions
+  extends Pick<GatewaySocketOptions, 'address' | 'dial' | 'ca' | 'protocols' | 'time'> {
   authtoken: string;
   resumption: Resumption;
   pace: LinkPace;
@@ -178,12 +179,12 @@ export class SessionLinks {
   }
 
   async #openSecond(signal: AbortSignal): Promise<void> {
-    const { address, dial, ca, time, resumption, pace, authtoken } = this.options;
+    const { address, dial, ca, protocols = [], time, resumption, pace, authtoken } = this.options;
     const isMetered = pace.kind === 'metered';
     const { Ticket, Error: reason } = await call(this.first, StreamType.linkTicket, {}, LinkTicket);
     if (reason !== '') throw new Error(reason);
     const socket = await connectToGateway(
-      { address, dial, ca, time, tlsSession: resumption.tlsSession, isMetered },
+      { address, dial, ca, protocols, time, tlsSession: resumption.tlsSession, isMetered },
       signal,
     );
     if (signal.aborted) socket.destroy();

@@ -21,7 +21,8 @@ const LINGER_MS = 5_000;
 
 /**
  * Connects the SDK to a gateway through a proxy, at an IPv6 address or at a name below localhost, none of which it supports
- * (1.7.0), at several addresses, and while this machine's clock is wrong. The SDK connects to a port on loopback and trusts the certificate there, which is as
+ * (1.7.0), at several addresses, while this machine's clock is wrong, and where the gateway shows a chain that the pinned CA
+ * accepts only to those who ask for it. The SDK connects to a port on loopback and trusts the certificate there, which is as
  * short-lived as this object. The relay connects to the gateway and verifies its certificate like the SDK would.
  *
  * It only forwards to that one gateway, for any program on this machine that connects to it.
@@ -33,7 +34,9 @@ export class GatewayRelay {
   readonly #clients = new Set<Socket>();
 
   constructor(
-    private readonly options: Pick<GatewaySocketOptions, 'address' | 'dial' | 'ca' | 'time'> & {
+    private readonly options: Pick<GatewaySocketOptions, 'address' | 'dial' | 'time'> & {
+      /** The CAs that verify the gateway, read for each connection. */
+      trust: () => Pick<GatewaySocketOptions, 'ca' | 'protocols'>;
       log: Log;
       /** How long the gateway gets to close a connection that the SDK has ended. */
       lingerMs?: number;
@@ -81,7 +84,7 @@ export class GatewayRelay {
     const over = new AbortController();
     client.once('close', () => over.abort());
     try {
-      const connecting = connectToGateway(this.options, over.signal);
+      const connecting = connectToGateway({ ...this.options, ...this.options.trust() }, over.signal);
       const gateway = await withDeadline(connecting, 'connecting', CONNECT_MS, (late) => void late.destroy());
       this.#failure = null;
       if (client.destroyed) return void gateway.destroy();

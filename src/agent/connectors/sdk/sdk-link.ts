@@ -32,7 +32,7 @@ const HEARTBEAT_TOLERANCE_S = 10;
 export function openSdkLink(options: GatewayLinkOptions): GatewayLink {
   const { authtoken, clock, log, authorities, time, version } = options;
   const route = routeTo(options.serverAddr, options.proxies, options.authorities);
-  const { address, proxy, dial, ca } = route;
+  const { address, proxy, dial } = route;
   const metadata = sessionMetadata();
   const progress = new ProgressMonitor(clock);
   const listenerCleanup = new ListenerCleanup({ clock, log });
@@ -45,25 +45,36 @@ export function openSdkLink(options: GatewayLinkOptions): GatewayLink {
     const heartbeatIntervalS = isMetered ? METERED_INTERVAL_S : usual;
     return connectNgrokSession(builder, { authtoken: authtoken(), port, heartbeatIntervalS, ...common });
   };
-  const relay = new GatewayRelay({ address, dial, ca, time, log });
+  const relay = new GatewayRelay({
+    ...{ address, dial, time, log },
+    trust: () => ({ ca: route.ca, protocols: route.protocols }),
+  });
   // The SDK knows no other time than the system's.
   let isOutOfTime = false;
+  // The SDK asks for no chain.
+  let hasOtherChain = false;
   const probe: GatewayRoute['probe'] = async (signal) => {
-    const answer = await route.probe(signal);
+    const plain = await route.plainProbe(signal);
+    const asksAgain = plain.isOfOtherCa === true && route.protocols.length > 0;
+    const answer = asksAgain ? await route.probe(signal) : plain;
+    hasOtherChain = asksAgain && answer.isOfOtherCa !== true;
     isOutOfTime = answer.isOutOfTime === true;
     return answer;
   };
   const builder = () => sessionBuilder(version, metadata, options.onCommand);
   const [direct, relayed] = [builder(), builder()];
   const needsRelay = proxy !== null || isIPv6(address.host) || isBelowLocalhost(address.host);
-  if (!needsRelay) trust(direct.serverAddr(hostPort(address.host, address.port)), authorities);
   const unwatch = options.onDialFailed && watchDialFailures(options.onDialFailed);
-  const usesRelay = () => needsRelay || spreads() || (isOutOfTime && time != null);
+  const usesRelay = () => needsRelay || spreads() || hasOtherChain || (isOutOfTime && time != null);
+  const startDirect = () => {
+    trust(direct.serverAddr(hostPort(address.host, address.port)), authorities);
+    return start(direct, address.port);
+  };
   return {
     ...route,
     probe,
     progress,
-    connect: () => (usesRelay() ? throughRelay(relay, relayed, start) : start(direct, address.port)),
+    connect: () => (usesRelay() ? throughRelay(relay, relayed, start) : startDirect()),
     close: () => {
       unwatch?.();
       listenerCleanup.close();

@@ -1,7 +1,6 @@
 import { z } from 'zod';
 import type { AuditEvent } from '../../../management/resources/audit-event.ts';
 import { devices } from '../../../management/resources/device.ts';
-import { endpointsWithUrl } from '../../endpoints/stored-endpoints.ts';
 import { actorDescriptions } from '../../events/shown-events.ts';
 import { MINUTES } from '../../history/history-file.ts';
 import type { SubjectName } from '../../history/history-points.ts';
@@ -159,7 +158,7 @@ function ofDevices({ store, live }: ApiContext, keys: readonly string[]): About 
 
 function ofEndpoint(context: ApiContext, url: string): About {
   const { store, live, history } = context;
-  const online = endpointsWithUrl(live.find, url);
+  const online = live.find.endpointsWithUrl(url);
   const bound = online.flatMap(({ credentialId }) => credentialId ?? []);
   const owner = bound.flatMap((id) => store.devices.byCredential(id)?.id ?? []);
   const {

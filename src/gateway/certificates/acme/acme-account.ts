@@ -1,5 +1,5 @@
+import type { KeyObject } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
-import type { Client } from 'acme-client';
 import { z } from 'zod';
 import { hasErrno, messageOf, OperatorError } from '../../../lib/errors.ts';
 import { explainUnreadable, writeDurably } from '../../../lib/files/durable-write.ts';
@@ -9,60 +9,125 @@ import type { AcmeSettings } from '../../../settings/certificate-settings.ts';
 import type { Database } from '../../store/sql/database.ts';
 import { ACME_ACCOUNT } from '../../store/stored-secrets.ts';
 import { makePrivateKey } from '../issuing/certificate-issuer.ts';
-import type { Conversation } from './acme-conversation.ts';
+import { AcmeProblem, type CaResponse, type Conversation } from './acme-conversation.ts';
+import { AcmeRequests } from './acme-requests.ts';
+import { boundTo, thumbprint } from './signed-requests.ts';
 
 export type AcmeCaOptions = Pick<AcmeSettings, 'directoryUrl' | 'contactEmail' | 'externalAccountBinding'>;
 
-const directory = z.object({ meta: z.object({ caaIdentities: z.array(z.string()).optional() }).optional() });
+type Facts = Pick<Database, 'fact' | 'setFact' | 'write'>;
 
-export class AcmeCa {
-  /** URL of the account. Each process asks for it again, because the account may no longer exist. */
-  #accountUrl: string | null = null;
-  #registering: Promise<unknown> = Promise.resolve();
-
+/** An account at a CA, in one conversation. */
+export class AcmeAccount {
   constructor(
-    private readonly options: AcmeCaOptions,
-    private readonly key: AcmeAccountKey,
+    readonly requests: AcmeRequests,
+    private readonly url: string,
+    private readonly key: KeyObject,
   ) {}
 
-  async client({ acme }: Conversation): Promise<Client> {
-    const { directoryUrl, externalAccountBinding } = this.options;
-    const accountKey = await this.key.load();
-    const options = { directoryUrl, accountKey, ...(externalAccountBinding && { externalAccountBinding }) };
-    const accountUrl = this.#accountUrl ?? (await this.#oneByOne(() => this.#register(new acme.Client(options))));
-    return new acme.Client({ ...options, accountUrl });
+  /** @param payload null: reads a resource (POST-as-GET) */
+  post(url: string, payload: object | null): Promise<CaResponse> {
+    return this.requests.post(url, payload, this.key, this.url);
   }
 
-  /** The CA's names in CAA records; empty when its directory has none. */
-  async caaIdentities({ acme }: Conversation): Promise<string[]> {
-    const { data } = await acme.axios.get<unknown>(this.options.directoryUrl);
-    const { success, data: read } = directory.safeParse(data);
-    return (success && read.meta?.caaIdentities) || [];
+  /** What a challenge's answer proves (RFC 8555, section 8.1). */
+  keyAuthorization(token: string): string {
+    return `${token}.${thumbprint(this.key)}`;
   }
+}
 
-  /** Call this when the CA reports an unknown account: the next client registers again. */
-  forgetAccount(): void {
-    this.#accountUrl = null;
-  }
+/** Row of `facts` with what is known of the account at each CA, by the URL of its directory. */
+const ACCOUNTS = 'acme_accounts';
 
-  /** For a known key, the CA returns the existing account (RFC 8555, section 7.3). */
-  async #register(client: Client): Promise<string> {
-    if (this.#accountUrl !== null) return this.#accountUrl;
-    const { contactEmail } = this.options;
-    await client.createAccount({
-      termsOfServiceAgreed: true,
-      ...(contactEmail !== null && { contact: [`mailto:${contactEmail}`] }),
-    });
-    this.#accountUrl = client.getAccountUrl();
-    return this.#accountUrl;
+const knownAccount = z.object({ url: z.string(), key: z.string(), contact: z.string().nullable() });
+/** `key`: the thumbprint of its key; another key has another account. `contact`: what the CA was told last. */
+type KnownAccount = z.output<typeof knownAccount>;
+
+/**
+ * A certificate authority, and the account there. It is registered once, and found again by its key; its URL is kept, because some
+ * CAs take an external account binding only once.
+ */
+export class AcmeCa {
+  #turn: Promise<unknown> = Promise.resolve();
+  /** Where no database keeps it. */
+  #known: Record<string, KnownAccount> = {};
+
+  /** @param facts null: the account is looked up once in each process */
+  constructor(
+    readonly options: AcmeCaOptions,
+    private readonly key: AcmeAccountKey,
+    private readonly facts: Facts | null = null,
+  ) {}
+
+  requests(conversation: Conversation): AcmeRequests {
+    return new AcmeRequests(conversation, this.options.directoryUrl);
   }
 
   /** Concurrent first orders share one account. */
-  #oneByOne<T>(work: () => Promise<T>): Promise<T> {
-    const run = this.#registering.then(work);
-    this.#registering = run.catch(() => {});
+  account(requests: AcmeRequests): Promise<AcmeAccount> {
+    const run = this.#turn.then(() => this.#account(requests));
+    this.#turn = run.catch(() => {});
     return run;
   }
+
+  async #account(requests: AcmeRequests): Promise<AcmeAccount> {
+    const { contactEmail: contact } = this.options;
+    const key = readPrivateKey(await this.key.load());
+    const print = thumbprint(key);
+    const known = this.#accounts()[this.options.directoryUrl];
+    const url = known?.key === print ? known.url : await this.#register(requests, key);
+    const account = new AcmeAccount(requests, url, key);
+    if (known?.key === print && known.contact === contact) return account;
+    // CAs refuse an update that changes nothing.
+    if (known?.key === print) await account.post(url, { contact: contact === null ? [] : [`mailto:${contact}`] });
+    await this.#remember({ url, key: print, contact });
+    return account;
+  }
+
+  /** Call this when the CA reports an unknown account: the next order registers again. */
+  async forgetAccount(): Promise<void> {
+    await this.#remember(null);
+  }
+
+  /** The URL of the key's account (RFC 8555, section 7.3.1), which is new at first. */
+  async #register(requests: AcmeRequests, key: KeyObject): Promise<string> {
+    const { contactEmail, externalAccountBinding } = this.options;
+    const { newAccount } = await requests.directory();
+    const accountOf = ({ headers, status }: CaResponse): string => {
+      if (headers.location !== undefined) return headers.location;
+      throw new AcmeProblem({ detail: 'its server did not name the account' }, status, null);
+    };
+    try {
+      return accountOf(await requests.post(newAccount, { onlyReturnExisting: true }, key, null));
+    } catch (error) {
+      if (!(error instanceof AcmeProblem) || error.type !== 'accountDoesNotExist') throw error;
+    }
+    const payload = {
+      termsOfServiceAgreed: true,
+      ...(contactEmail !== null && { contact: [`mailto:${contactEmail}`] }),
+      ...(externalAccountBinding && { externalAccountBinding: boundTo(externalAccountBinding, newAccount, key) }),
+    };
+    return accountOf(await requests.post(newAccount, payload, key, null));
+  }
+
+  #accounts(): Record<string, KnownAccount> {
+    if (this.facts === null) return this.#known;
+    return readKnown(this.facts.fact(ACCOUNTS));
+  }
+
+  async #remember(account: KnownAccount | null): Promise<void> {
+    const { facts } = this;
+    const { directoryUrl } = this.options;
+    const { [directoryUrl]: _, ...others } = this.#accounts();
+    const changed = account === null ? others : { ...others, [directoryUrl]: account };
+    if (facts === null) this.#known = changed;
+    else await facts.write(() => facts.setFact(ACCOUNTS, JSON.stringify(changed)));
+  }
+}
+
+function readKnown(text: string | null): Record<string, KnownAccount> {
+  const { success, data } = z.record(z.string(), knownAccount).safeParse(JSON.parse(text ?? '{}'));
+  return success ? data : {};
 }
 
 export type KeySeal = Pick<SecretsBox, 'seal' | 'open'>;

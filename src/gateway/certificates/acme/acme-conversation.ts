@@ -1,4 +1,3 @@
-import { AsyncLocalStorage } from 'node:async_hooks';
 import type { IncomingHttpHeaders } from 'node:http';
 import { type Agent, request } from 'node:https';
 import { messageOf } from '../../../lib/errors.ts';
@@ -8,93 +7,66 @@ import { InspectingAgent } from '../../../lib/network/client-handshake.ts';
 import { VERSION } from '../../../packaged.ts';
 import { IssueError } from '../issuing/certificate-issuer.ts';
 
-type AcmeLibrary = typeof import('acme-client');
-
-export interface Conversation {
-  readonly acme: AcmeLibrary;
-  readonly signal: AbortSignal;
-  /** `Retry-After` of the last response, in seconds; null without one. */
-  retryAfter: number | null;
-  /** What is wrong with this machine's clock, judged by the last response; null when nothing is. */
-  clock: string | null;
-}
-
 /** The slowest request is a finalization, which takes a CA seconds. */
 const REQUEST_MS = 30_000;
 /** A certificate with its chain takes about 10 kB. */
 const MAX_BODY_BYTES = 1024 * 1024;
 
-/** The conversation of each request: the library's interface cannot pass it on. */
-const conversations = new AsyncLocalStorage<Conversation & { agent: Agent }>();
-
-/**
- * Talks to a certificate authority. Requests of the ACME library inside `talk` have a deadline, obey the signal, and reject
- * with {@link AcmeProblem} or {@link CaUnreachable}. @param trust PEM of the CAs of the server's certificate; null: the
- * public ones
- */
-export async function converse<T>(
-  trust: string | null,
-  signal: AbortSignal,
-  talk: (conversation: Conversation) => Promise<T>,
-): Promise<T> {
-  const acme = await loadLibrary();
-  // One connection for each request: between two polls, the server may close a connection at any time.
-  const agent = new InspectingAgent({ owner: 'acme' }, { keepAlive: false, ...(trust !== null && { ca: trust }) });
-  const conversation = { acme, signal, agent, retryAfter: null, clock: null };
-  return conversations.run(conversation, () => talk(conversation));
+export interface CaResponse {
+  readonly status: number;
+  /** By lower-case names; several of one name are joined with commas. */
+  readonly headers: Readonly<Record<string, string>>;
+  readonly text: string;
 }
 
-/** Loaded with the first order: most processes never need it, and loading is slow. */
-async function loadLibrary(): Promise<AcmeLibrary> {
-  const acme = await import('acme-client');
-  // The library's own transport cannot be aborted, obeys any Retry-After and hides the cause of failures.
-  acme.axios.defaults.adapter = async (config) => {
-    const method = config.method === 'head' ? 'HEAD' : config.method === 'post' ? 'POST' : 'GET';
-    const body = typeof config.data === 'string' ? config.data : null;
-    const { status, headers, data } = await send(String(config.url), method, body);
-    return { status, statusText: '', headers, data, config };
-  };
-  return acme;
-}
+/** One talk with a certificate authority: its requests have a deadline, and obey the signal. */
+export class Conversation {
+  /** `Retry-After` of the last response, in seconds; null without one. */
+  retryAfter: number | null = null;
+  /** What is wrong with this machine's clock, judged by the last response; null when nothing is. */
+  clock: string | null = null;
+  /** One connection for each request: between two polls, the server may close a connection at any time. */
+  readonly #agent: Agent;
 
-interface CaResponse {
-  status: number;
-  headers: Record<string, string>;
-  data: string;
-}
-
-async function send(url: string, method: 'GET' | 'HEAD' | 'POST', body: string | null): Promise<CaResponse> {
-  const conversation = conversations.getStore();
-  if (!conversation) throw new Error('ACME request outside a conversation');
-  const response = await exchange(url, method, body, conversation);
-  const retryAfterMs = parseRetryAfter(response.headers['retry-after']);
-  conversation.clock = clockProblem(response.headers.date, Date.now());
-  conversation.retryAfter = retryAfterMs === null ? null : Math.ceil(retryAfterMs / 1000);
-  if (response.status < 400) return response;
-  const document = parseProblem(response.data);
-  // The library retries with the nonce of this response.
-  if (problemType(document) === 'badNonce') return response;
-  throw new AcmeProblem(document, response.status, conversation.retryAfter);
-}
-
-async function exchange(
-  url: string,
-  method: 'GET' | 'HEAD' | 'POST',
-  body: string | null,
-  { signal, agent }: Conversation & { agent: Agent },
-): Promise<CaResponse> {
-  const deadline = AbortSignal.timeout(REQUEST_MS);
-  const headers = { 'User-Agent': `device-agent/${VERSION}`, 'Content-Type': 'application/jose+json' };
-  try {
-    const either = AbortSignal.any([signal, deadline]);
-    const call = request(url, { method, headers, agent, signal: either }).end(body ?? undefined);
-    const { head, body: data } = await readResponse(call, { maxBytes: MAX_BODY_BYTES });
-    return { status: Number(head.statusCode), headers: singleValues(head.headers), data: data.toString() };
-  } catch (cause) {
-    signal.throwIfAborted();
-    const reason = deadline.aborted ? `no response within ${REQUEST_MS / 1000} s` : messageOf(cause);
-    throw new CaUnreachable(`${new URL(url).host}: ${reason}${clockHint(cause, Date.now())}`, { cause });
+  /** @param trust PEM of the CAs of the server's certificate; null: the public ones */
+  constructor(
+    trust: string | null,
+    readonly signal: AbortSignal,
+  ) {
+    this.#agent = new InspectingAgent({ owner: 'acme' }, { keepAlive: false, ...(trust !== null && { ca: trust }) });
   }
+
+  /** @throws {AcmeProblem} for an error status @throws {CaUnreachable} without a response */
+  async send(url: string, method: 'GET' | 'HEAD' | 'POST', body: string | null): Promise<CaResponse> {
+    const response = await this.#exchange(url, method, body);
+    const { status, headers, text } = response;
+    const retryAfterMs = parseRetryAfter(headers['retry-after']);
+    this.clock = clockProblem(headers.date, Date.now());
+    this.retryAfter = retryAfterMs === null ? null : Math.ceil(retryAfterMs / 1000);
+    if (status < 400) return response;
+    throw new AcmeProblem(parseProblem(text), status, this.retryAfter, headers['replay-nonce'] ?? null);
+  }
+
+  async #exchange(url: string, method: 'GET' | 'HEAD' | 'POST', body: string | null): Promise<CaResponse> {
+    const { signal } = this;
+    const deadline = AbortSignal.timeout(REQUEST_MS);
+    const headers = { 'User-Agent': `device-agent/${VERSION}`, 'Content-Type': 'application/jose+json' };
+    try {
+      const either = AbortSignal.any([signal, deadline]);
+      const call = request(url, { method, headers, agent: this.#agent, signal: either }).end(body ?? undefined);
+      const { head, body: data } = await readResponse(call, { maxBytes: MAX_BODY_BYTES });
+      return { status: Number(head.statusCode), headers: singleValues(head.headers), text: data.toString() };
+    } catch (cause) {
+      signal.throwIfAborted();
+      const reason = deadline.aborted ? `no response within ${REQUEST_MS / 1000} s` : messageOf(cause);
+      throw new CaUnreachable(`${placeOf(url)}: ${reason}${clockHint(cause, Date.now())}`, { cause });
+    }
+  }
+}
+
+/** A CA can send anything as the URL of a resource. */
+function placeOf(url: string): string {
+  return URL.canParse(url) ? new URL(url).host : 'the URL that it sent';
 }
 
 function singleValues(headers: IncomingHttpHeaders): Record<string, string> {
@@ -141,19 +113,23 @@ const MAX_DETAIL = 500;
 
 /** A certificate authority's problem document (RFC 7807, RFC 8555, section 6.7). */
 export interface ProblemDocument {
-  type?: string;
-  detail?: string;
+  type?: string | undefined;
+  detail?: string | undefined;
 }
 
 export class AcmeProblem extends Error {
   /** Without the common prefix, for example `rateLimited`; empty without a problem document. */
   readonly type: string;
 
-  /** @param retryAfter seconds; null without `Retry-After` */
+  /**
+   * @param retryAfter seconds; null without `Retry-After`
+   * @param nonce for the next request; null without one
+   */
   constructor(
     document: ProblemDocument,
     readonly status: number,
     readonly retryAfter: number | null,
+    readonly nonce: string | null = null,
   ) {
     super(detailOf(document) || `HTTP status ${status}`);
     this.name = new.target.name;
@@ -161,16 +137,19 @@ export class AcmeProblem extends Error {
   }
 }
 
-class CaUnreachable extends Error {
+export class CaUnreachable extends Error {
   override name = 'CaUnreachable';
 }
 
-/** A problem's description on one line: it may quote the response of any server. */
+/** A problem's description on one line: it may quote the response of any server. A long one ends after a word. */
 export function detailOf({ detail = '' }: ProblemDocument): string {
-  return detail
-    .replace(/[\s\p{Cc}]+/gu, ' ')
-    .trim()
-    .slice(0, MAX_DETAIL);
+  const line = detail.replace(/[\s\p{Cc}]+/gu, ' ').trim();
+  if (line.length <= MAX_DETAIL) return line;
+  const kept = line.slice(0, MAX_DETAIL + 1);
+  const end = kept.lastIndexOf(' ');
+  // A surrogate pair is not cut in half either.
+  const cut = end > MAX_DETAIL / 2 ? kept.slice(0, end) : line.slice(0, MAX_DETAIL).replace(/[\uD800-\uDBFF]$/, '');
+  return `${cut} …`;
 }
 
 export function problemType({ type = '' }: ProblemDocument): string {
@@ -226,7 +205,21 @@ function refused(cause: AcmeProblem): IssueError {
   const { type, message, retryAfter } = cause;
   // The CA checks CAA records again, from other networks.
   if (type === 'caa') return new IssueError('DNS_ERROR', `A CAA record forbids the certificate: ${message}`, { cause });
-  const reason = type === 'rateLimited' ? 'limits the rate of requests' : 'refused the request';
-  const text = `The certificate authority ${reason}: ${message}`;
+  if (type === 'rateLimited') return rateLimited(cause);
+  const text = `The certificate authority refused the request: ${message}`;
+  return new IssueError('INTERNAL_ERROR', text, { retryAfter, cause });
+}
+
+/** As Let's Encrypt words it, where `Retry-After` is missing. */
+const RETRY_TIME = /retry after (\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d) ?(?:UTC|Z)/i;
+
+function rateLimited(cause: AcmeProblem): IssueError {
+  const { message } = cause;
+  const [, day, time] = RETRY_TIME.exec(message) ?? [];
+  const named = day === undefined ? Number.NaN : Math.ceil((Date.parse(`${day}T${time}Z`) - Date.now()) / 1000);
+  const retryAfter = cause.retryAfter ?? (named > 0 ? named : null);
+  const until =
+    retryAfter === null ? '' : ` until ${new Date(Date.now() + retryAfter * 1000).toISOString().slice(0, 19)}Z`;
+  const text = `The certificate authority limits the rate of requests${until}: ${message}`;
   return new IssueError('INTERNAL_ERROR', text, { retryAfter, cause });
 }

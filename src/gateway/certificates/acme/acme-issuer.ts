@@ -1,6 +1,8 @@
+import { createHash } from 'node:crypto';
 import type { CaaRecord } from 'node:dns';
-import type { Client } from 'acme-client';
+import { isIP } from 'node:net';
 import { messageOf } from '../../../lib/errors.ts';
+import { reversedAddress } from '../../../lib/network/ip-address.ts';
 import { readCertificates } from '../../../lib/network/usual-keys.ts';
 import type { Clock } from '../../../lib/time/clock.ts';
 import type { Challenges } from '../challenges/challenges.ts';
@@ -11,12 +13,14 @@ import {
   IssueError,
   type IssueRequest,
   makePrivateKey,
+  type RenewalAdvice,
 } from '../issuing/certificate-issuer.ts';
 import { challengeRecord, checkRecords, DnsLookup, type RecordTargets } from '../issuing/dns-check.ts';
 import { AFTER_FAILED_VALIDATION_S } from '../renewal-schedule.ts';
-import type { AcmeCa } from './acme-account.ts';
-import { AcmeProblem, type Conversation, converse, FailedByClock, toIssueError } from './acme-conversation.ts';
-import { AcmeOrder, type ChallengeType, type Publish, ValidationFailed } from './acme-order.ts';
+import type { AcmeAccount, AcmeCa } from './acme-account.ts';
+import { AcmeProblem, Conversation, FailedByClock, toIssueError } from './acme-conversation.ts';
+import { AcmeOrder, type ChallengeType, type OrderTerms, type Publish, ValidationFailed } from './acme-order.ts';
+import type { AcmeRequests, Directory } from './acme-requests.ts';
 
 export interface AcmeIssuerOptions {
   targets: (domain: string) => RecordTargets;
@@ -27,6 +31,10 @@ export interface AcmeIssuerOptions {
   plainChallenges: readonly ('http-01' | 'tls-alpn-01')[];
   /** Resolvers for checking records, `ip` or `ip:port`; null: the system's. */
   dnsServers: readonly string[] | null;
+  /** The certificate profile; null or left out: the CA's default. */
+  profile?: string | null;
+  /** Common name of the issuer at the top of the wanted chain; null or left out: the CA's choice. */
+  chain?: string | null;
 }
 
 /** Time limit of an order; most take seconds. */
@@ -35,11 +43,21 @@ const ISSUANCE_MS = 4 * 60_000;
 const TXT_LOOKS = 3;
 const TXT_PAUSE_MS = 2000;
 
-/** A domain to validate, and the name for its TXT value; null without a DNS challenge. */
+/** A domain or IP address to validate, and the name for its TXT value; null without a DNS challenge. */
 interface Name {
   domain: string;
   target: string | null;
 }
+
+/** How a name is ordered. */
+interface Planned {
+  terms: OrderTerms;
+  types: readonly ChallengeType[];
+  privateKeyPem: string;
+}
+
+/** The profile that Let's Encrypt issues certificates of IP addresses with. */
+const ADDRESS_PROFILE = 'shortlived';
 
 /** Obtains certificates from an ACME certificate authority (RFC 8555). */
 export class AcmeIssuer implements CertificateIssuer {
@@ -59,85 +77,137 @@ export class AcmeIssuer implements CertificateIssuer {
     } catch (error) {
       signal.throwIfAborted();
       const cause = error instanceof FailedByClock ? error.cause : error;
-      if (cause instanceof AcmeProblem && cause.type === 'accountDoesNotExist') this.options.ca.forgetAccount();
+      if (cause instanceof AcmeProblem && cause.type === 'accountDoesNotExist') await this.options.ca.forgetAccount();
       if (!deadline.aborted) throw toIssueError(error);
       const message = `The certificate authority did not finish within ${ISSUANCE_MS / 60_000} minutes.`;
       throw new IssueError('INTERNAL_ERROR', message, { cause: error });
     }
   }
 
-  async #issue({ domain, privateKeyType }: IssueRequest, signal: AbortSignal): Promise<IssuedCertificate> {
+  /** When the CA wants a certificate renewed (RFC 9773); null when it does not say. */
+  async renewalAdvice(certificatePem: string, signal: AbortSignal): Promise<RenewalAdvice | null> {
+    const { askRenewalAdvice } = await import('./renewal-advice.ts');
+    const conversation = new Conversation(this.options.trust, signal);
+    return askRenewalAdvice(this.options.ca.requests(conversation), certificatePem);
+  }
+
+  async #issue(request: IssueRequest, signal: AbortSignal): Promise<IssuedCertificate> {
+    const { domain } = request;
     const lookup = new DnsLookup(this.options.dnsServers, signal);
-    const targets = this.options.targets(domain);
-    await checkRecords(domain, targets, lookup);
-    const name = { domain, target: targets.acme_challenge_cname_target };
-    return converse(this.options.trust, signal, async (conversation) => {
-      try {
-        return await this.#order(name, privateKeyType, conversation, lookup);
-      } catch (error) {
-        throw conversation.clock === null ? error : new FailedByClock(conversation.clock, error);
-      }
-    });
+    const isAddress = isIP(domain) !== 0;
+    const targets = isAddress ? null : this.options.targets(domain);
+    if (targets !== null) await checkRecords(domain, targets, lookup);
+    const name = { domain, target: targets?.acme_challenge_cname_target ?? null };
+    const conversation = new Conversation(this.options.trust, signal);
+    try {
+      return await this.#order(name, request, conversation, lookup);
+    } catch (error) {
+      throw conversation.clock === null ? error : new FailedByClock(conversation.clock, error);
+    }
   }
 
   async #order(
     name: Name,
-    privateKeyType: IssueRequest['privateKeyType'],
+    request: IssueRequest,
     conversation: Conversation,
     lookup: DnsLookup,
   ): Promise<IssuedCertificate> {
     const { domain } = name;
-    const client = await this.options.ca.client(conversation);
-    const order = await this.#authorizedOrder(name, client, conversation, lookup);
-    const privateKeyPem = await makePrivateKey(privateKeyType);
-    const [, csr] = await conversation.acme.crypto.createCsr({ altNames: [domain] }, privateKeyPem);
-    const certificatePem = await order.finalize(csr);
+    const { ca, chain: preferred = null } = this.options;
+    const requests = ca.requests(conversation);
+    const directory = await requests.directory();
+    const account = await ca.account(requests);
+    const { certificateRequest } = await import('./request-certificates.ts');
+    const privateKeyPem = request.begun?.privateKeyPem ?? (await makePrivateKey(request.privateKeyType));
+    const terms = await this.#terms(request, directory);
+    const types = await this.#challenges(name, directory, lookup);
+    const order = await this.#authorizedOrder(
+      name,
+      { ...request, ...{ terms, types, privateKeyPem } },
+      account,
+      lookup,
+    );
+    const csr = await certificateRequest(domain, privateKeyPem);
+    const { chain: certificatePem, isPreferred } = await order.finalize(csr, preferred);
     try {
       readCertificates(certificatePem);
     } catch (cause) {
       const message = `The certificate authority sent a chain that the gateway does not use: one ${messageOf(cause)}.`;
       throw new IssueError('INTERNAL_ERROR', message, { cause });
     }
-    if (fits(certificatePem, privateKeyPem, domain)) return { certificatePem, privateKeyPem };
-    throw new IssueError('INTERNAL_ERROR', `The certificate authority sent a certificate that is not for ${domain}.`);
+    if (!fits(certificatePem, privateKeyPem, domain))
+      throw new IssueError('INTERNAL_ERROR', `The certificate authority sent a certificate that is not for ${domain}.`);
+    const remark = isPreferred ? null : `the certificate authority offers no chain of ${preferred}`;
+    return { certificatePem, privateKeyPem, remark };
+  }
+
+  async #terms({ domain, replaces }: IssueRequest, { renewalInfo, meta }: Directory): Promise<OrderTerms> {
+    const profiles = Object.keys(meta?.profiles ?? {});
+    const wanted = this.options.profile ?? null;
+    if (wanted !== null && !profiles.includes(wanted)) {
+      const offered = profiles.length === 0 ? 'It has none' : `It has ${profiles.join(', ')}`;
+      const message = `The certificate authority has no profile ${wanted}. ${offered}; change GATEWAY_ACME_PROFILE.`;
+      throw new IssueError('INTERNAL_ERROR', message);
+    }
+    const usual = isIP(domain) !== 0 && profiles.includes(ADDRESS_PROFILE) ? ADDRESS_PROFILE : null;
+    const profile = wanted ?? usual;
+    if (renewalInfo === undefined || !replaces) return { profile, replaces: null };
+    const { renewalId } = await import('./request-certificates.ts');
+    return { profile, replaces: renewalId(replaces) };
+  }
+
+  /** The challenges that may be used, in their order. CAA records do not apply to IP addresses (RFC 8738, section 8.3). */
+  async #challenges(
+    { domain, target }: Name,
+    { meta }: Directory,
+    lookup: DnsLookup,
+  ): Promise<readonly ChallengeType[]> {
+    const usable: readonly ChallengeType[] = target === null ? this.options.plainChallenges : ['dns-01'];
+    return isIP(domain) === 0 ? allowedByCaa(domain, meta?.caaIdentities ?? [], usable, lookup) : usable;
   }
 
   /** An order for a validated name; tries each allowed challenge until one succeeds. */
   async #authorizedOrder(
     name: Name,
-    client: Client,
-    conversation: Conversation,
+    { begun, keep, terms, types, privateKeyPem }: IssueRequest & Planned,
+    account: AcmeAccount,
     lookup: DnsLookup,
   ): Promise<AcmeOrder> {
-    const { domain, target } = name;
-    const usable: readonly ChallengeType[] = target === null ? this.options.plainChallenges : ['dns-01'];
-    const identities = await this.options.ca.caaIdentities(conversation);
+    const { clock } = this.deps;
+    const { directoryUrl } = this.options.ca.options;
     const failures: ValidationFailed[] = [];
-    for (const type of await allowedByCaa(domain, identities, usable, lookup)) {
-      const order = await AcmeOrder.begin(domain, client, conversation, this.deps.clock);
+    let earlier = begun && begun.authority === directoryUrl ? await AcmeOrder.resume(begun.url, account, clock) : null;
+    for (const type of types) {
+      const order = earlier ?? (await AcmeOrder.begin(name.domain, terms, account, clock));
+      // From here on, a restart continues this order.
+      if (earlier === null) await keep?.({ authority: directoryUrl, url: order.url, privateKeyPem });
+      earlier = null;
       try {
-        await order.authorize(type, this.#publisher(name, conversation, lookup));
+        await order.authorize(type, this.#publisher(name, account.requests, lookup));
         return order;
       } catch (error) {
         if (!(error instanceof ValidationFailed)) throw error;
         failures.push(error);
       }
     }
-    throw notValidated(domain, failures);
+    throw notValidated(name.domain, failures);
   }
 
-  #publisher({ domain, target }: Name, { acme, signal }: Conversation, lookup: DnsLookup): Publish {
+  #publisher({ domain, target }: Name, { conversation }: AcmeRequests, lookup: DnsLookup): Publish {
     const { http, tlsAlpn, txt } = this.deps;
-    return async ({ type, authorization, token, keyAuthorization }) => {
+    return async ({ type, token, keyAuthorization }) => {
       if (type === 'http-01') return http.publish(domain, token, keyAuthorization);
       if (type === 'tls-alpn-01') {
+        const { challengeCertificate } = await import('./request-certificates.ts');
         const key = await makePrivateKey('ecdsa');
-        const [, certificate] = await acme.crypto.createAlpnCertificate(authorization, keyAuthorization, key);
-        return tlsAlpn.publish(domain, certificate, key);
+        const certificate = await challengeCertificate(domain, keyAuthorization, key);
+        // Validations of an address name it as the reverse DNS does (RFC 8738, section 6).
+        return tlsAlpn.publish(isIP(domain) === 0 ? domain : reversedAddress(domain), certificate, key);
       }
-      const withdraw = txt.publish(String(target), keyAuthorization);
+      const value = createHash('sha256').update(keyAuthorization).digest('base64url');
+      const withdraw = txt.publish(String(target), value);
       try {
-        await this.#awaitVisible(challengeRecord(domain), keyAuthorization, lookup, signal);
+        await this.#awaitVisible(challengeRecord(domain), value, lookup, conversation.signal);
         return withdraw;
       } catch (error) {
         withdraw();

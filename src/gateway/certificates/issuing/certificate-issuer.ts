@@ -1,4 +1,5 @@
 import { createPrivateKey, generateKeyPair, X509Certificate } from 'node:crypto';
+import { isIP } from 'node:net';
 import { promisify } from 'node:util';
 
 /** Issues certificates for reserved domains: the local CA, or an ACME CA. */
@@ -7,18 +8,47 @@ export interface CertificateIssuer {
   readonly usesOurClock: boolean;
   /** @throws {IssueError} for a known cause; any other error is internal */
   issue(request: IssueRequest, signal: AbortSignal): Promise<IssuedCertificate>;
+  /** When a certificate should be renewed; null or left out: by its age. */
+  renewalAdvice?(certificatePem: string, signal: AbortSignal): Promise<RenewalAdvice | null>;
 }
 
 export interface IssueRequest {
-  /** Lower case; may be a wildcard. */
+  /** Lower case; may be a wildcard, or an IP address. */
   domain: string;
   privateKeyType: 'rsa' | 'ecdsa';
+  /** PEM of the certificate in use; null or left out: there is none. */
+  replaces?: string | null;
+  /** An order that an earlier process has begun; null or left out: none. */
+  begun?: BegunOrder | null;
+  /** Keeps an order, for `begun` after a restart. */
+  keep?(order: BegunOrder): Promise<void>;
+}
+
+/** An order under way. A CA counts orders and certificates: one that was begun is continued. */
+export interface BegunOrder {
+  /** URL of the CA's directory. */
+  authority: string;
+  url: string;
+  /** Of the certificate. */
+  privateKeyPem: string;
+}
+
+/** The window in which a CA wants a certificate renewed, in milliseconds since the Unix epoch. */
+export interface RenewalAdvice {
+  start: number;
+  end: number;
+  /** URL of a page about it; null: none. */
+  why: string | null;
+  /** Seconds after which to ask again; null: the CA does not say. */
+  askAgainS: number | null;
 }
 
 export interface IssuedCertificate {
   /** The leaf first, then the intermediates. */
   certificatePem: string;
   privateKeyPem: string;
+  /** What is not as the settings want it, as a clause for the log; null or left out: nothing. */
+  remark?: string | null;
 }
 
 /** Why no certificate was issued, for the domain's owner. */
@@ -52,5 +82,6 @@ export async function makePrivateKey(type: 'rsa' | 'ecdsa'): Promise<string> {
 export function fits(certificatePem: string, privateKeyPem: string, domain: string): boolean {
   const leaf = new X509Certificate(certificatePem);
   const name = domain.replace(/^\*/, 'any');
-  return leaf.checkPrivateKey(createPrivateKey(privateKeyPem)) && leaf.checkHost(name) !== undefined;
+  const covers = isIP(domain) === 0 ? leaf.checkHost(name) : leaf.checkIP(domain);
+  return leaf.checkPrivateKey(createPrivateKey(privateKeyPem)) && covers !== undefined;
 }

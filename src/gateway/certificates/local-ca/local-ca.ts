@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { hasErrno, messageOf, OperatorError } from '../../../lib/errors.ts';
 import { explainUnreadable, writeDurably } from '../../../lib/files/durable-write.ts';
 import type { Log } from '../../../lib/log/log.ts';
+import { caIdOf } from '../../../lib/network/pinned-chain.ts';
 import { makePrivateKey } from '../issuing/certificate-issuer.ts';
 import { CertificateFiles, type Leaf } from './certificate-files.ts';
 import { isCaDue } from './certificate-validity.ts';
@@ -14,6 +15,10 @@ export interface LocalCa {
   /** Path of the certificate that clients must trust, relative if the folder's path is. */
   readonly caFile: string;
   readonly caPem: string;
+  /** See `caIdOf`. */
+  readonly id: string;
+  /** The CA that a client asks for, by its id; null: it asks for none of this gateway's. */
+  among(ids: readonly string[]): LocalCa | null;
   /** The certificate on disk, or a new one. The first of the host names and IP addresses is its subject. */
   issue(names: readonly string[]): Promise<Leaf>;
   /** Issues a certificate (PEM) for a key, with names as in {@link LocalCa.issue}. It is not stored. */
@@ -45,9 +50,10 @@ export async function openLocalCa(dir: string, log: Log, now: () => number = Dat
     certifier ??= loadX509().then(({ leafCertifier }) => leafCertifier(caPem, keyPem));
     return (await certifier)(names, leafKey, now());
   };
+  const certificate = new X509Certificate(caPem);
   const leaves = new CertificateFiles({
     dir: join(dir, 'leaves'),
-    ca: new X509Certificate(caPem),
+    ca: certificate,
     issue: async (names) => {
       const key = await makePrivateKey('ecdsa');
       return { cert: await certify(names, key), key };
@@ -55,7 +61,13 @@ export async function openLocalCa(dir: string, log: Log, now: () => number = Dat
     log,
     now,
   });
-  return { caFile, caPem, issue: (names) => leaves.leafFor(names), certify };
+  const id = caIdOf(certificate);
+  const ca: LocalCa = {
+    ...{ caFile, caPem, id, certify },
+    issue: (names) => leaves.leafFor(names),
+    among: (ids) => (ids.includes(id) ? ca : null),
+  };
+  return ca;
 }
 
 /** Makes a CA that is stored nowhere yet; both as PEM. */

@@ -1,3 +1,4 @@
+import type { Socket } from 'node:net';
 import { isName, nameAt } from '../../../lib/http/header-fields.ts';
 import type { MemoryBudget } from '../../../lib/memory-budget.ts';
 import { turnTime } from '../../../lib/time/loop-turn.ts';
@@ -18,6 +19,7 @@ import type { GatewayEndpoint } from '../../endpoints/online-endpoint.ts';
 import type { Admission, ClientConnection } from '../connections/connect-phase.ts';
 import type { ClientRequest, ClientResponse } from '../http/client-message.ts';
 import { headerValue, requestHeaders } from '../http/headers.ts';
+import { markCookies, takeForeignCookies } from './port-cookies.ts';
 import { bodyMemory, RequestBody } from './request-body.ts';
 import { RequestWatch } from './request-watch.ts';
 import { guardCookies } from './response-cookies.ts';
@@ -48,6 +50,8 @@ export interface RequestContext {
   readonly ask: AskInternal;
   /** Names of the gateway's services. */
   readonly ownNames: Iterable<string>;
+  /** The port of the gateway's address that a connection came to; undefined: it named a host. */
+  portOf(socket: Socket): number | undefined;
 }
 
 /**
@@ -122,6 +126,8 @@ export class EdgeRequest implements PolicyRequest {
       this.headers = requestHeaders(req.rawHeaders, req.headers.connection, from);
       if (asked !== undefined) remove(this.headers, ASKED_HEADER);
       this.ownCookies = endpoint.isRemote ? NO_COOKIES : takeOwnCookies(this.headers);
+      const port = context.portOf(req.socket);
+      if (port !== undefined) takeForeignCookies(this.headers, port);
       this.policy = endpoint.policy;
       this.forwards = 0;
       this.#expectContinue = req.headers.expect === undefined ? null : new ExpectContinue(res);
@@ -246,6 +252,8 @@ export class EdgeRequest implements PolicyRequest {
   /** Takes out of a response's headers what would set or delete cookies of others. @returns the same list */
   guardCookies(headers: string[]): string[] {
     guardCookies(headers, this.clientHost, this.context.ownNames);
+    const port = this.context.portOf(this.req.socket);
+    if (port !== undefined) markCookies(headers, port);
     return headers;
   }
 

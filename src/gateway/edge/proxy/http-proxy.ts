@@ -1,3 +1,4 @@
+import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { proxyHeader } from '../../../lib/network/proxy-protocol.ts';
 import { PolicyFailure } from '../../../traffic-policy/policy-errors.ts';
@@ -71,13 +72,15 @@ export class HttpProxy {
       waiting: WaitingClients;
       /** Takes a request to another endpoint than the one that it was routed to; null: its policy rejects the connection. */
       admit(req: ClientRequest, endpoint: GatewayEndpoint): Admission | null;
+      /** The port of the gateway's address that a connection came to; undefined: it named a host. */
+      portOf?: (socket: Socket) => number | undefined;
       onFailure(req: ClientRequest, res: ClientResponse, error: unknown): void;
       /** Serves a request again whose endpoint has lost its agent; false: it gets its error. */
       serveAgain(req: ClientRequest, res: ClientResponse, endpoint: GatewayEndpoint): boolean;
     },
   ) {
-    const { ownNames } = options;
-    this.#requests = { ask: (from, outbound, signal) => this.#ask(from, outbound, signal), ownNames };
+    const { ownNames, portOf = () => undefined } = options;
+    this.#requests = { ask: (from, outbound, signal) => this.#ask(from, outbound, signal), ownNames, portOf };
   }
 
   handle(req: ClientRequest, res: ClientResponse, admission: Admission): void {

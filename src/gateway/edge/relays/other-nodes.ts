@@ -33,6 +33,8 @@ export interface OtherNodes {
   answered(id: string): void;
   /** Whether a node serves anything, as the database says. */
   serves(id: string): boolean;
+  /** Where agents are passed on to while this node is emptied; undefined: it takes them, or nobody does. */
+  readonly forAgents: NodePlace | undefined;
   /** The one that obtains certificates, and answers for them. */
   readonly primary: NodePlace | undefined;
 }

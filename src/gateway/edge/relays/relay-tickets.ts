@@ -13,10 +13,10 @@ import type { InternalAddress } from '../../endpoints/online-endpoint.ts';
 export type NodeQuestion = 'counted' | 'metrics' | 'history' | 'alive';
 
 /**
- * What a connection of another node is for: the port of that name, a tcp endpoint's port, bytes for an internal endpoint, a
- * question, or the shared database.
+ * What a connection of another node is for: the port of that name (`agents`: that of agents alone), a tcp endpoint's port, bytes
+ * for an internal endpoint, a question, or the shared database.
  */
-export type RelayedPort = 'tls' | 'http' | 'stream' | NodeQuestion | 'database' | number;
+export type RelayedPort = 'tls' | 'http' | 'agents' | 'stream' | NodeQuestion | 'database' | number;
 
 interface Ticket {
   to: string;

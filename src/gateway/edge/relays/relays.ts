@@ -23,6 +23,8 @@ import { type RemoteEndpoint, RemoteEndpoints, type RemoteEndpointsOptions } fro
 interface RelayEvents {
   /** A connection to the port for plain HTTP, which a node has passed on. */
   http: [client: Socket];
+  /** One to the port for agents alone, from a node that is emptied. Its ClientHello comes next. */
+  agents: [agent: Socket];
   /** One to the port of tcp endpoints. */
   tcp: [client: Socket, port: number];
   /** A question, with what takes the answer. */
@@ -176,6 +178,18 @@ export class Relays extends EventEmitter<RelayEvents> {
     return this.isLast(client) ? undefined : this.#remote.internal(address);
   }
 
+  /**
+   * Passes an agent on while this node is emptied: a refused SDK may not try again for two minutes.
+   *
+   * @param passed called when another node has it @returns whether it is; otherwise, it is served here
+   */
+  passAgentOn(agent: Socket, port: 'tls' | 'agents', passed = () => {}): boolean {
+    const node = this.isRelayed(agent) ? undefined : this.options.nodes.forAgents;
+    if (node === undefined) return false;
+    this.pass(agent, node, port).then(passed, () => refuse(agent, port));
+    return true;
+  }
+
   /** @param client nothing of it has been read */
   send(client: Socket, node: NodePlace, port: RelayedPort): void {
     client.on('error', () => {});
@@ -187,7 +201,7 @@ export class Relays extends EventEmitter<RelayEvents> {
     const { tickets } = this.options;
     const from = new ClientConnection(client, 0, null);
     // As long as no node has answered it, any of them can have it.
-    const early: Buffer | null = port === 'tls' ? client.read() : null;
+    const early: Buffer | null = beginsWithHello(port) ? client.read() : null;
     const health = this.#health;
     const begin = async (link: Socket, leg: Leg) => {
       const header = (confirms: boolean) => tickets.issue(from, leg.node.id, { port, confirms });
@@ -232,6 +246,10 @@ export class Relays extends EventEmitter<RelayEvents> {
     const { port } = ticket;
     this.#relayed.set(socket, ticket);
     if (ticket.confirms) socket.write(Buffer.from([CONFIRMATION]));
+    if (port === 'agents') {
+      if (!this.emit('agents', socket)) resetConnection(socket);
+      return 'served';
+    }
     if (typeof port === 'string' && port !== 'http') return 'tls';
     socket.allowHalfOpen = true;
     if (port === 'http') this.emit('http', socket);
@@ -260,7 +278,7 @@ class PassedOn implements NodeLink {
     this.#link = link;
     this.#port = port;
     // A ClientHello is on its way.
-    if (port === 'tls') this.#sent();
+    if (beginsWithHello(port)) this.#sent();
     client.on('data', ({ length }: Buffer) => {
       trackBuffer(length);
       this.#sent();
@@ -298,6 +316,9 @@ class PassedOn implements NodeLink {
     this.#link.end();
   }
 }
+
+/** Whether the node reads the ClientHello of such connections before it passes them on. */
+const beginsWithHello = (port: RelayedPort) => port === 'tls' || port === 'agents';
 
 /** Ends a client's connection that no node serves. @param port null: an answer has begun */
 function refuse(client: Socket, port: RelayedPort | null): void {

@@ -1,8 +1,10 @@
 import { createServer, type Server, type Socket } from 'node:net';
 import { LoadBalancers } from '../../../lib/network/load-balancers.ts';
+import { isWithin } from '../../../lib/network/port-range.ts';
 import { noteArrival } from '../../../lib/time/loop-turn.ts';
 import type { EdgeContext, GatewayContext } from '../../context/gateway-context.ts';
 import type { GatewayEndpoint, InternalLookupFor, RefusesClient } from '../../endpoints/online-endpoint.ts';
+import type { NamedPort, PortNames } from '../../endpoints/port-names.ts';
 import type { PortOpener } from '../../endpoints/tcp-port-allocator.ts';
 import { resetConnection } from '../http/error-response.ts';
 import type { Relays } from '../relays/relays.ts';
@@ -20,7 +22,7 @@ interface OpenPort {
   holders: number;
 }
 
-/** The public ports of tcp endpoints. Each is open while an endpoint has it, here or at another node. */
+/** The public ports of tcp endpoints, and of names that are in no DNS. Each is open while an endpoint has it, here or at another node. */
 export class TcpListeners implements PortOpener {
   readonly #ports = new Map<number, OpenPort>();
   readonly #clients = new Set<Socket>();
@@ -34,7 +36,15 @@ export class TcpListeners implements PortOpener {
       shares: Pick<GatewayContext['shares'], 'tcpConnections'>;
       endpoints: { onTcpPort(port: number): GatewayEndpoint | undefined };
     },
-    private readonly own: { internal: InternalLookupFor; isRefused: RefusesClient; relays: Relays | null },
+    private readonly own: {
+      internal: InternalLookupFor;
+      isRefused: RefusesClient;
+      relays: Relays | null;
+      /** Names that clients reach at ports; left out or null: none. */
+      named?: Pick<PortNames, 'range' | 'nameAt'> | null;
+      /** Serves their clients. */
+      edge?: { acceptAt(client: Socket, at: NamedPort): void };
+    },
   ) {
     const { internal, relays } = own;
     const { options, shares } = context;
@@ -59,7 +69,10 @@ export class TcpListeners implements PortOpener {
 
   #listen(port: number): OpenPort {
     const { options, balancers, log } = this.context;
-    const server = createServer({ allowHalfOpen: true, noDelay: true });
+    const { range = null } = this.own.named ?? {};
+    const isNamed = range !== null && isWithin(port, [range]);
+    // Over TLS, both directions end together.
+    const server = createServer({ allowHalfOpen: !isNamed, noDelay: true });
     const slots = new ConnectionSlots({
       limit: options.edgeLimits?.connections ?? MAX_CONNECTIONS,
       closeIdle: () => false,
@@ -122,7 +135,13 @@ export class TcpListeners implements PortOpener {
     client.once('close', () => this.#clients.delete(client));
     // An error is followed by 'close'.
     client.on('error', () => {});
-    const { isRefused, relays } = this.own;
+    const { isRefused, relays, named, edge } = this.own;
+    const isNamed = named?.range ? isWithin(port, [named.range]) : false;
+    const name = isNamed ? named?.nameAt(port) : null;
+    if (name && edge) {
+      edge.acceptAt(client, { name, port });
+      return;
+    }
     const endpoint = this.context.endpoints.onTcpPort(port);
     const elsewhere = relays?.isRelayed(client) ? undefined : relays?.nodes.withTcpPort(port);
     if (endpoint && isRefused(client)) this.#streams.deny(client, endpoint);

@@ -6,11 +6,15 @@ import type { LocalCa } from '../../certificates/local-ca/local-ca.ts';
 
 /** Names below a wildcard that clients reject, for example `*.localhost`: each needs a certificate, and clients invent them. */
 const MAX_INVENTED = 64;
+/** A gateway has three. */
+const MAX_OWN_NAMES = 16;
 const HOST_NAME = /^[a-z0-9.-]{1,253}$/;
 
 /** Chooses the certificate that the public TLS ports present. */
 export class CertificateSelection {
   readonly #leaves: CertificateCache;
+  /** For those that ask for a chain of a CA, whatever others get for the same names. */
+  readonly #asked = new Map<string, CertificateCache>();
   readonly #default: CertificateCache;
   /** Names that were offline and got a certificate all the same. */
   readonly #invented = new Set<string>();
@@ -25,6 +29,8 @@ export class CertificateSelection {
       servedAs: (name: string) => string | null;
       /** The domain or wildcard of this gateway that a name belongs to, online or not; null for foreign names. */
       domainOf: (name: string) => string | null;
+      /** Whether the gateway itself answers at a name, so that clients may have pinned its CA. */
+      isOwnName: (name: string) => boolean;
       log: Log;
     },
   ) {
@@ -37,8 +43,16 @@ export class CertificateSelection {
     await this.#default.leafFor('');
   }
 
-  /** @param name lower case; empty when the client named none @throws when a certificate cannot be issued */
-  async pairFor(name: string): Promise<CertifiedKey> {
+  /**
+   * @param name lower case; empty when the client named none
+   * @param asked ids of the CAs that the client asks for, and has pinned
+   * @throws when a certificate cannot be issued
+   */
+  async pairFor(name: string, asked: readonly string[] = []): Promise<CertifiedKey> {
+    if (asked.length > 0 && this.options.isOwnName(name)) {
+      const ca = this.options.ca.among(asked);
+      if (ca !== null) return this.#leavesOf(ca).leafFor(name);
+    }
     const pair = name === '' ? null : this.#domainPair(name);
     if (pair) return pair;
     const servedAs = this.options.servedAs(name);
@@ -46,6 +60,12 @@ export class CertificateSelection {
     // A name that has just gone offline keeps its cached certificate, to say so.
     const known = certified ?? [name, parentWildcard(name)].find((each) => this.#leaves.has(each));
     return known === undefined ? this.#default.leafFor('') : this.#leaves.leafFor(known);
+  }
+
+  #leavesOf(ca: LocalCa): CertificateCache {
+    const leaves = this.#asked.get(ca.id) ?? new CertificateCache(ca, MAX_OWN_NAMES);
+    this.#asked.set(ca.id, leaves);
+    return leaves;
   }
 
   /**

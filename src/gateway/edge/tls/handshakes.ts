@@ -3,6 +3,7 @@ import type { Socket } from 'node:net';
 import { createSecureContext, type SecureContext, type SecureVersion, type TLSSocket } from 'node:tls';
 import { messageOf } from '../../../lib/errors.ts';
 import type { ClientHello } from '../../../lib/network/client-hello.ts';
+import { askedCas } from '../../../lib/network/pinned-chain.ts';
 import { performHandshake } from '../../../lib/network/server-handshake.ts';
 import type { SessionTickets } from '../../../lib/network/session-tickets.ts';
 import { TLS_SERVER_OPTIONS } from '../../../lib/network/tls-options.ts';
@@ -18,6 +19,8 @@ export interface HelloClient {
   readonly hello: ClientHello;
   /** The host name in the SNI extension, in lower case; empty without one. */
   readonly hostName: string;
+  /** The IP address that the certificate has to be for; left out: the host name. */
+  readonly address?: string;
   /** The client has its turn: from now on, it has the whole time for the handshake. */
   handshakeBegins(): void;
   handshakeDone(): void;
@@ -47,7 +50,9 @@ export class Handshakes {
   ): Promise<TLSSocket | null> {
     const { socket, hostName, handshakeBegins, handshakeDone } = client;
     const { protocols, demands = EDGE_TERMINATION, owner = '', isAgent = false } = options;
-    const secureContext = await this.#contextFor(hostName, this.#withAuthorities(demands), isAgent);
+    const pair = await this.#pairFor(client, demands);
+    const tickets = isAgent ? this.agentTickets : null;
+    const secureContext = this.#contexts.contextFor(pair, this.#withAuthorities(demands), tickets);
     const requestCert = demands.clientAuthorities.length > 0;
     const rejectUnauthorized = requestCert && demands.clientVerification !== 'request';
     const tls = { secureContext, requestCert, rejectUnauthorized, ...(protocols && { ALPNProtocols: protocols }) };
@@ -62,11 +67,13 @@ export class Handshakes {
     return Object.assign(secured, { servername: hostName });
   }
 
-  async #contextFor(hostName: string, demands: HandshakeDemands, isAgent: boolean): Promise<SecureContext> {
+  async #pairFor(
+    { hostName, address = hostName, hello }: HelloClient,
+    demands: HandshakeDemands,
+  ): Promise<CertifiedKey> {
     const { certificate, privateKey } = demands;
-    const own = certificate !== null && privateKey !== null ? { cert: certificate, key: privateKey } : null;
-    const tickets = isAgent ? this.agentTickets : null;
-    return this.#contexts.contextFor(own ?? (await this.certificates.pairFor(hostName)), demands, tickets);
+    if (certificate !== null && privateKey !== null) return { cert: certificate, key: privateKey };
+    return this.certificates.pairFor(address, askedCas(hello.protocols));
   }
 
   #withAuthorities(demands: HandshakeDemands): HandshakeDemands {

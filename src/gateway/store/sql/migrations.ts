@@ -733,6 +733,15 @@ const MIGRATIONS: readonly string[] = [
   CREATE INDEX audit_log_parts ON audit_log (part_of, id) WHERE part_of IS NOT NULL;
   `,
   `
+  -- The port at which clients reach a name that is in no DNS, at the gateway's address.
+  CREATE TABLE name_ports (
+    name TEXT PRIMARY KEY NOT NULL,
+    port INTEGER NOT NULL UNIQUE,
+    -- The day of its last use.
+    used_on TEXT NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  `,
+  `
   -- Few of many, and asked for every few seconds.
   CREATE INDEX devices_offline ON devices (last_seen_at, id)
     WHERE status = 'enrolled' AND online = 0 AND last_seen_at IS NOT NULL;

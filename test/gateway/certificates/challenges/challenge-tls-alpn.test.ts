@@ -1,10 +1,11 @@
-import { X509Certificate } from 'node:crypto';
+import { createHash, X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Server } from 'node:net';
 import { connect as connectTls, type TLSSocket } from 'node:tls';
-import { crypto } from 'acme-client';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { challengeCertificate } from '../../../../src/gateway/certificates/acme/request-certificates.ts';
 import { answerTlsAlpn, TlsAlpnChallenges } from '../../../../src/gateway/certificates/challenges/challenges.ts';
+import { makePrivateKey } from '../../../../src/gateway/certificates/issuing/certificate-issuer.ts';
 import { listening } from '../../../support/loopback.ts';
 
 const NAME = 'shop.example.test';
@@ -16,11 +17,8 @@ describe('TLS challenges', () => {
 
   beforeEach(async () => {
     challenges = new TlsAlpnChallenges();
-    const identifier = { type: 'dns', value: NAME };
-    const authorization = { identifier, url: '', status: 'pending' as const, challenges: [] };
-    const key = await crypto.createPrivateEcdsaKey();
-    const [, certificate] = await crypto.createAlpnCertificate(authorization, 'token.thumbprint', key);
-    takeBack = challenges.publish(NAME, certificate, key);
+    const key = await makePrivateKey('ecdsa');
+    takeBack = challenges.publish(NAME, await challengeCertificate(NAME, 'token.thumbprint', key), key);
     server = createServer((socket) => {
       const context = challenges.context(NAME);
       if (context) answerTlsAlpn(socket, context);
@@ -46,9 +44,9 @@ describe('TLS challenges', () => {
     expect(socket.alpnProtocol).toBe('acme-tls/1');
     const { raw } = socket.getPeerCertificate();
     expect(new X509Certificate(raw).subjectAltName).toBe(`DNS:${NAME}`);
-    expect(crypto.isAlpnCertificateAuthorizationValid(new X509Certificate(raw).toString(), 'token.thumbprint')).toBe(
-      true,
-    );
+    // id-pe-acmeIdentifier, critical, with the digest as an octet string in an octet string (RFC 8737, section 3).
+    const digest = createHash('sha256').update('token.thumbprint').digest('hex');
+    expect(raw.toString('hex')).toContain(`06082b0601050507011f0101ff04220420${digest}`);
     expect(await socket.toArray({ signal: AbortSignal.timeout(2000) })).toEqual([]);
   });
 

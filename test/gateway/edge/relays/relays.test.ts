@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
-import { createServer as createTlsServer } from 'node:tls';
+import { connect as connectTls, createServer as createTlsServer } from 'node:tls';
 import { expect, it, onTestFinished } from 'vitest';
 import { EdgeServer } from '../../../../src/gateway/edge/edge-server.ts';
 import { CONFIRMATION } from '../../../../src/gateway/edge/relays/confirmed-link.ts';
@@ -10,6 +10,7 @@ import type { NodePlace } from '../../../../src/gateway/edge/relays/other-nodes.
 import { RelayTickets } from '../../../../src/gateway/edge/relays/relay-tickets.ts';
 import { Relays } from '../../../../src/gateway/edge/relays/relays.ts';
 import { RemoteEndpoints } from '../../../../src/gateway/edge/relays/remote-endpoints.ts';
+import { AgentConnections } from '../../../../src/gateway/edge/tls/agent-connections.ts';
 import { EdgeCounters } from '../../../../src/gateway/metrics/edge-counters.ts';
 import { parseProxyHeader, proxyHeader } from '../../../../src/lib/network/proxy-protocol.ts';
 import { NO_DATABASE, othersWith, TestEdge, withoutParts } from '../../../support/edge.ts';
@@ -21,12 +22,13 @@ import { recordingLog } from '../../../support/silent-log.ts';
 import { until } from '../../../support/until.ts';
 
 /** Nodes that serve nothing, and believe that the next one serves every name. */
-async function circle(count: number, limits: { linkMemory?: number } = {}) {
+async function circle(count: number, limits: { linkMemory?: number } = {}, emptied = false) {
   const edge = await TestEdge.start();
   onTestFinished(() => edge.close());
   const { ca } = edge;
   const { log, lines } = recordingLog();
   const places: NodePlace[] = [];
+  const agents = Array.from({ length: count }, () => new AgentConnections('connect.localhost'));
   const nodes: Relays[] = [];
   const counters = Array.from(
     { length: count },
@@ -36,7 +38,12 @@ async function circle(count: number, limits: { linkMemory?: number } = {}) {
     const relays = new Relays({
       tickets: new RelayTickets(() => ['key'], String(at), Date.now),
       commonName: 'api.localhost',
-      nodes: othersWith(() => places[(at + 1) % count]),
+      nodes: {
+        ...othersWith(() => places[(at + 1) % count]),
+        get forAgents() {
+          return emptied ? places[(at + 1) % count] : undefined;
+        },
+      },
       authority: ca.caPem,
       isOurs: () => false,
       dial: NO_DATABASE,
@@ -46,6 +53,7 @@ async function circle(count: number, limits: { linkMemory?: number } = {}) {
     nodes.push(relays);
     const node = new EdgeServer(edgeContext({ log, ...(counters[at] && { counters: counters[at] }) }), {
       ...withoutParts(),
+      ...(agents[at] && { agents: agents[at] }),
       ca,
       relays,
     });
@@ -53,7 +61,7 @@ async function circle(count: number, limits: { linkMemory?: number } = {}) {
     places.push({ id: String(at), host: '127.0.0.1', port: (await node.start()).httpsPort });
   }
   const ask = () => getPublic({ httpsPort: places[0]?.port ?? 0, sessionCa: ca.caPem }, 'https://a.localhost/');
-  return { places, counters, ask, lines };
+  return { places, counters, agents, ca, ask, lines };
 }
 
 it('nodes that are wrong about each other make no circle', async () => {
@@ -62,6 +70,25 @@ it('nodes that are wrong about each other make no circle', async () => {
   expect((await ask()).status).toBe(502);
   // Together, they count it once.
   expect(counters.map(({ totals }) => totals.responses)).toEqual([0, 1]);
+});
+
+it('an agent that comes to a node which is emptied is served by another one, and goes no further', async () => {
+  const { places, agents, ca } = await circle(2, {}, true);
+  const served = agents.map((connections, at) => {
+    return new Promise<number>((resolve) => {
+      connections.open({
+        accept: (agent) => {
+          agent.pipe(agent);
+          resolve(at);
+        },
+      });
+    });
+  });
+  const agent = connectTls({ port: places[0]?.port ?? 0, servername: 'connect.localhost', ca: ca.caPem });
+  onTestFinished(() => void agent.destroy());
+  agent.write('seen');
+  expect(await Promise.race(served)).toBe(1);
+  expect(String((await once(agent, 'data'))[0])).toBe('seen');
 });
 
 it('a request gets 503 when this node has too many connections to others', async () => {

@@ -1,0 +1,135 @@
+import { RpcError } from '../../agent-protocol/rpc.ts';
+import { messageOf } from '../../lib/errors.ts';
+import type { Log } from '../../lib/log/log.ts';
+import { hostPort } from '../../lib/network/ip-address.ts';
+import { isBelowLocalhost } from '../../lib/network/loopback-names.ts';
+import { isWithin, type PortRange } from '../../lib/network/port-range.ts';
+import type { EndpointAddress } from './online-endpoint.ts';
+import type { PortLease, TcpPortAllocator } from './tcp-port-allocator.ts';
+
+/** A port of the gateway's address that stands for a name. */
+export interface NamedPort {
+  readonly name: string;
+  readonly port: number;
+}
+
+/** Which port each name has, across restarts. */
+interface NamesOfPorts {
+  portOf(name: string): number | null;
+  nameAt(port: number): string | null;
+  assign(name: string, port: number): Promise<void>;
+  /** Whether nobody else may get the port of a name, however long it is offline. */
+  isKept(name: string): boolean;
+}
+
+/**
+ * The ports at which clients reach endpoints by the gateway's IP address. Names below localhost are in no DNS: each of them has a
+ * port instead, which it keeps.
+ */
+export class PortNames {
+  /** Names that are getting their first port: an agent may bind one twice at the same time. */
+  readonly #choosing = new Map<string, Promise<void>>();
+
+  constructor(
+    /** Without brackets, also for IPv6. */
+    readonly ip: string,
+    private readonly own: {
+      names: NamesOfPorts;
+      /** Null: GATEWAY_HTTPS_PORTS is off. */
+      range: PortRange | null;
+      log: Log;
+    },
+    /** Null until the gateway opens ports. */
+    public allocator: TcpPortAllocator | null = null,
+  ) {}
+
+  get range(): PortRange | null {
+    return this.own.range;
+  }
+
+  /** Whether clients need a port to reach an address. */
+  needsPort({ protocol, internal, host }: Pick<EndpointAddress, 'protocol' | 'internal' | 'host'>): boolean {
+    return !internal && protocol !== 'tcp' && isBelowLocalhost(host);
+  }
+
+  nameAt(port: number): string | null {
+    return this.own.names.nameAt(port);
+  }
+
+  isKept(name: string): boolean {
+    return this.own.names.isKept(name);
+  }
+
+  portOf(name: string): number | null {
+    return this.own.names.portOf(name);
+  }
+
+  /** Where clients reach a name; null: at no port yet. */
+  urlOf(protocol: string, name: string): string | null {
+    const port = this.portOf(name);
+    return port === null ? null : this.urlAt(protocol, port);
+  }
+
+  urlAt(protocol: string, port: number): string {
+    return `${protocol}://${hostPort(this.ip, port)}`;
+  }
+
+  /**
+   * Opens the port of a name.
+   *
+   * @param wanted for a name that has none yet; null: any @throws {RpcError} when no port, or not this one, is available
+   */
+  async open(name: string, wanted: number | null): Promise<{ port: number; lease: PortLease }> {
+    const { names } = this.own;
+    const allocator = this.#allocator;
+    await this.#choosing.get(name)?.catch(() => {});
+    const known = names.portOf(name);
+    const { range } = this.own;
+    // The operator may have changed the range.
+    if (known !== null && range !== null && isWithin(known, [range])) return allocator.claim(known, []);
+    const chosen = this.#choose(allocator, name, wanted);
+    const settled = chosen.then(() => {});
+    this.#choosing.set(name, settled);
+    settled.catch(() => {}).finally(() => this.#choosing.delete(name));
+    return chosen;
+  }
+
+  async #choose(allocator: TcpPortAllocator, name: string, wanted: number | null) {
+    const { names, log } = this.own;
+    const { port, lease } = await allocator.claim(wanted, []);
+    const before = wanted === null ? null : names.nameAt(port);
+    if (before !== null) {
+      lease.end();
+      throw new RpcError('ERR_NGROK_334', `port ${port} belongs to another endpoint; leave out the port`);
+    }
+    try {
+      await names.assign(name, port);
+    } catch (error) {
+      // The endpoint works; only after a restart, it may get another port.
+      log.warn({ name, port, reason: messageOf(error) }, 'port of a name not recorded');
+    }
+    return { port, lease };
+  }
+
+  get #allocator(): TcpPortAllocator {
+    if (this.allocator) return this.allocator;
+    throw new RpcError(
+      'ERR_NGROK_332',
+      'https and tls endpoints are disabled on this gateway: it has no domain, and GATEWAY_HTTPS_PORTS is off',
+    );
+  }
+}
+
+/** The port in `IP`, `IP:port` or `scheme://IP:port`, which names an address of the gateway; null: a text that names none. */
+export function portIn(text: string, ip: string): { port: number | null } | null {
+  const bare = text
+    .replace(/^[a-z]+:\/\//i, '')
+    .replace(/\/$/, '')
+    .toLowerCase();
+  for (const host of ip.includes(':') ? [`[${ip}]`, ip] : [ip]) {
+    if (bare === host) return { port: null };
+    const port = bare.startsWith(`${host}:`) ? bare.slice(host.length + 1) : '';
+    if (/^[1-9]\d{0,4}$/.test(port) && Number(port) <= 65_535) return { port: Number(port) };
+  }
+  return null;
+}

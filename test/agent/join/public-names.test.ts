@@ -1,0 +1,86 @@
+import { join } from 'node:path';
+import { afterEach, beforeAll, beforeEach, expect, it, onTestFinished } from 'vitest';
+import { GatewayConnector } from '../../../src/agent/connectors/gateway-connector.ts';
+import { fetchAuthtoken } from '../../../src/agent/join/gateway-calls.ts';
+import { installationFor, writeInstallation } from '../../../src/agent/join/installation.ts';
+import { enrol } from '../../../src/agent/join/join-site.ts';
+import { openLink } from '../../../src/agent/open-link.ts';
+import { joinCode } from '../../../src/gateway/devices/invite.ts';
+import { rotateDevice } from '../../../src/gateway/devices/manage-devices.ts';
+import { NO_PROXIES } from '../../../src/lib/network/proxy-rules.ts';
+import type { TrustedCas } from '../../../src/lib/network/tls-options.ts';
+import { systemClock } from '../../../src/lib/time/clock.ts';
+import { type Issued, issueCertificate } from '../../support/certificates.ts';
+import { CONNECTORS } from '../../support/connectors.ts';
+import { enrolmentKey, inviteTo } from '../../support/enrolment.ts';
+import { getPublic, startTestGateway, type TestGateway } from '../../support/gateway.ts';
+import { InstantClock } from '../../support/instant-clock.ts';
+import { certifyNames, ordering } from '../../support/public-names.ts';
+import { silentLog } from '../../support/silent-log.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
+
+let root: Issued;
+let gateway: TestGateway;
+beforeAll(async () => {
+  root = await issueCertificate({ subject: 'CN=public CA', ca: true });
+});
+/** Its names have certificates of a CA that nothing here trusts, as a public one that is younger than the device. */
+beforeEach(async () => {
+  gateway = await startTestGateway({ ...ordering('all'), sessionPort: null });
+  await certifyNames(gateway, root, ['api.localhost', 'connect.localhost']);
+});
+afterEach(() => gateway.close());
+
+const options = { name: 'cam', proxies: NO_PROXIES, clock: new InstantClock(), deadline: 0, onWait: () => {} };
+
+it('a device whose code trusts the gateway’s own CA alone joins, and gets another authtoken, when public CAs sign its names', async () => {
+  await expect(getPublic(gateway, gateway.apiUrl)).rejects.toMatchObject({ code: 'UNABLE_TO_VERIFY_LEAF_SIGNATURE' });
+  const installation = installationFor(await inviteTo(gateway), null, null);
+  const file = join(temporaryFolder(), 'enrolment.json');
+  const { enrolment, timeCaPem } = await enrol(installation, options);
+  expect(timeCaPem).toBe(gateway.sessionCa);
+  const { device_id: id, name, site, domain } = enrolment;
+  await writeInstallation(file, { ...installation, device: { id, name, site, domain } });
+  const { store } = gateway;
+  await store.database.write(() => {
+    const device = store.devices.get(id);
+    if (device) rotateDevice(store, device, { by: 'test', tcpHost: 'localhost' });
+  });
+  const fetched = await fetchAuthtoken(file, { proxies: NO_PROXIES });
+  expect(fetched?.authtoken).toMatch(/_/);
+  expect(fetched?.authtoken).not.toBe(enrolment.authtoken);
+});
+
+it('a device whose code trusts public CAs joins when the gateway’s own CA signs its names again', async () => {
+  const { secret } = await enrolmentKey(gateway, { site: '*.site.localhost' });
+  const place = { origin: gateway.apiUrl, isProxied: false, caPem: gateway.sessionCa, publicNames: 'all' } as const;
+  const { store } = gateway;
+  await store.database.write(() => {
+    for (const row of store.ownDomains.managed()) store.ownDomains.delete(row.id);
+  });
+  const { enrolment, timeCaPem } = await enrol(installationFor(joinCode(place, secret), null, null), options);
+  expect(enrolment.name).toBe('cam');
+  // Sessions trust it beside the CAs of the operating system.
+  expect(timeCaPem).toBe(gateway.sessionCa);
+});
+
+it.each(CONNECTORS)('a %s session trusts a pinned CA whatever CA signs the name for sessions', async (kind) => {
+  const trusts: TrustedCas[] = [
+    { pem: gateway.sessionCa },
+    { host: root.certificatePem },
+    { host: '', own: gateway.sessionCa },
+  ];
+  for (const authorities of trusts) {
+    const serverAddr = `connect.localhost:${gateway.httpsPort}`;
+    const link = {
+      ...{ authtoken: () => gateway.authtoken, serverAddr, authorities, proxies: NO_PROXIES },
+      ...{ version: '1.0.0', log: silentLog, clock: systemClock },
+    };
+    const agent = new GatewayConnector(link, serverAddr, () => openLink(kind, link));
+    onTestFinished(() => agent.stop());
+    const up = new Promise<void>((resolve) => agent.once('online', resolve));
+    await agent.start();
+    await up;
+    await agent.stop();
+  }
+});

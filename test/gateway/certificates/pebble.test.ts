@@ -1,0 +1,196 @@
+import { X509Certificate } from 'node:crypto';
+import { createServer as createHttpServer } from 'node:http';
+import { createServer } from 'node:net';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
+import { AcmeAccountKey, AcmeCa } from '../../../src/gateway/certificates/acme/acme-account.ts';
+import { AcmeIssuer } from '../../../src/gateway/certificates/acme/acme-issuer.ts';
+import {
+  answerTlsAlpn,
+  HttpChallenges,
+  TlsAlpnChallenges,
+  TxtChallenges,
+} from '../../../src/gateway/certificates/challenges/challenges.ts';
+import type { GatewayOptions } from '../../../src/gateway/context/gateway-options.ts';
+import { systemClock } from '../../../src/lib/time/clock.ts';
+import { freePorts } from '../../support/free-ports.ts';
+import { makeDataDir, startTestGateway, type TestGateway } from '../../support/gateway.ts';
+import { GatewayClient } from '../../support/gateway-client.ts';
+import { NameServer } from '../../support/name-server.ts';
+import { NO_PEBBLE, Pebble } from '../../support/pebble.ts';
+import { unless } from '../../support/requirements.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
+
+const ECDSA = { certificate_management_policy: { authority: 'letsencrypt', private_key_type: 'ecdsa' } };
+const POLLING = { timeout: 60_000, interval: 100 };
+const [HOUR, DAY] = [3_600_000, 86_400_000];
+
+interface Status {
+  renews_at: string | null;
+  provisioning_job: { error_code: string | null; msg: string } | null;
+}
+
+describe('a gateway with a strict ACME CA', { timeout: 120_000, ...unless(NO_PEBBLE) }, () => {
+  let resolver: NameServer;
+  let ports: { httpsPort: number; httpPort: number };
+  let ahead = 0;
+
+  beforeEach(async () => {
+    resolver = await NameServer.startWithTcp();
+    const { first } = await freePorts(3);
+    ports = { httpsPort: first, httpPort: first + 1 };
+    const realNow = Date.now;
+    vi.spyOn(Date, 'now').mockImplementation(() => realNow() + ahead);
+  });
+  afterEach(async () => {
+    ahead = 0;
+    vi.restoreAllMocks();
+    await resolver.stop();
+  });
+
+  async function pebble(options: Partial<Parameters<typeof Pebble.start>[0]> = {}): Promise<Pebble> {
+    const started = await Pebble.start({ resolver: resolver.address, ...ports, ...options });
+    onTestFinished(() => started.stop());
+    return started;
+  }
+
+  async function start(
+    ca: Pebble,
+    acme: Partial<NonNullable<GatewayOptions['acme']>> = {},
+    options: Partial<GatewayOptions> = {},
+  ): Promise<{ gateway: TestGateway; client: GatewayClient }> {
+    const account = { directoryUrl: ca.directoryUrl, contactEmail: null, externalAccountBinding: null };
+    const gateway = await startTestGateway({
+      domain: 'gateway.test',
+      ...ports,
+      acme: { ...account, trust: ca.serverCa, resolvers: [resolver.address], ownNames: 'none', ...acme },
+      ...options,
+    });
+    const client = await GatewayClient.of(gateway, '127.0.0.1');
+    onTestFinished(() => gateway.close());
+    return { gateway, client };
+  }
+
+  async function reserve(client: GatewayClient, domain: string): Promise<string> {
+    const { body } = await client.call('POST', '/reserved_domains', { domain });
+    resolver.cname(domain, String(body.cname_target));
+    resolver.add({ type: 'A', name: String(body.cname_target), data: '127.0.0.1' });
+    const challenge = body.acme_challenge_cname_target;
+    if (challenge !== null) resolver.cname(`_acme-challenge.${domain.slice(2)}`, String(challenge));
+    await client.call('PATCH', `/reserved_domains/${body.id}`, ECDSA);
+    return String(body.id);
+  }
+  const read = async (client: GatewayClient, id: string) => {
+    const { body } = await client.call('GET', `/reserved_domains/${id}`);
+    return { certificate: body.certificate as { id: string }, ...(body.certificate_management_status as Status) };
+  };
+  const issued = async (client: GatewayClient, id: string) => {
+    await expect.poll(async () => (await read(client, id)).provisioning_job, POLLING).toBeNull();
+    return read(client, id);
+  };
+  const presented = (client: GatewayClient, name: string) => client.presented(name);
+  const wake = (client: GatewayClient, id: string) =>
+    client.call('PATCH', `/reserved_domains/${id}`, { description: `at ${Date.now()}` });
+
+  it('orders again after a restart without a mail address, with the one account that a binding allows', async () => {
+    const bindings = { 'kid-1': Buffer.alloc(32, 5).toString('base64url') };
+    const ca = await pebble({ bindings, env: { PEBBLE_WFE_NONCEREJECT: '40' } });
+    const dataDir = await makeDataDir();
+    const externalAccountBinding = { kid: 'kid-1', hmacKey: bindings['kid-1'] };
+    const first = await start(ca, { externalAccountBinding }, { dataDir });
+    await issued(first.client, await reserve(first.client, 'first.example.test'));
+    await first.gateway.close();
+    // The CA took the binding once: the key of another one is not asked for.
+    const second = await start(ca, { externalAccountBinding: { kid: 'kid-1', hmacKey: 'd3Jvbmc' } }, { dataDir });
+    await issued(second.client, await reserve(second.client, 'second.example.test'));
+    expect(ca.count('There are now 1 accounts in memory')).toBe(1);
+    expect(ca.count('There are now 2 accounts in memory')).toBe(0);
+  });
+
+  it('renews a certificate that the CA revokes early, before anything else says so', async () => {
+    const ca = await pebble();
+    const { client } = await start(ca);
+    const id = await reserve(client, 'early.example.test');
+    const { certificate, renews_at } = await issued(client, id);
+    const first = await presented(client, 'early.example.test');
+    const { body } = await client.call('GET', `/tls_certificates/${certificate.id}`);
+    expect(Date.parse(String(renews_at)) - Date.now()).toBeGreaterThan(50 * DAY);
+
+    const at = (hours: number) => new Date(Date.now() + hours * HOUR).toISOString();
+    await ca.suggestRenewal(String(body.certificate_pem), {
+      suggestedWindow: { start: at(-2), end: at(-1) },
+      explanationURL: 'https://ca.example.test/incident',
+    });
+    // The CA is first asked an hour after the certificate was issued.
+    ahead = HOUR + 60_000;
+    await wake(client, id);
+    await expect
+      .poll(async () => (await presented(client, 'early.example.test')).serialNumber, POLLING)
+      .not.toBe(first.serialNumber);
+    await issued(client, id);
+    expect(ca.count('is a replacement of')).toBe(1);
+  });
+
+  it('renews six-day certificates at half of their lifetime, and says which profiles there are', async () => {
+    const ca = await pebble();
+    const { client, gateway } = await start(ca, { profile: 'shortlived' });
+    const { renews_at } = await issued(client, await reserve(client, 'short.example.test'));
+    const left = Date.parse((await presented(client, 'short.example.test')).validTo) - Date.parse(String(renews_at));
+    expect(left / DAY).toBeCloseTo(3, 1);
+    await gateway.close();
+    const second = await start(ca, { profile: 'tiny' });
+    const id = await reserve(second.client, 'tiny.example.test');
+    await expect
+      .poll(async () => (await read(second.client, id)).provisioning_job?.msg, POLLING)
+      .toBe('The certificate authority has no profile tiny. It has default, shortlived; change GATEWAY_ACME_PROFILE.');
+  });
+
+  it('serves the chain that the settings prefer', async () => {
+    const ca = await pebble({ env: { PEBBLE_ALTERNATE_ROOTS: '2', PEBBLE_CHAIN_LENGTH: '2' } });
+    const wanted = new X509Certificate(await ca.root(2)).subject.replace(/^.*CN=/s, '');
+    const { client } = await start(ca, { chain: wanted });
+    const { certificate } = await issued(client, await reserve(client, 'chain.example.test'));
+    const { body } = await client.call('GET', `/tls_certificates/${certificate.id}`);
+    const last = String(body.certificate_pem)
+      .split(/(?=-----BEGIN)/)
+      .at(-1);
+    expect(new X509Certificate(String(last)).issuer).toContain(`CN=${wanted}`);
+  });
+
+  it.each(['http-01', 'tls-alpn-01'] as const)('certifies an IP address with %s', async (type) => {
+    const ca = await pebble();
+    const http = new HttpChallenges();
+    const tlsAlpn = new TlsAlpnChallenges();
+    const web = createHttpServer((req, res) => {
+      const answer = http.answer(String(req.headers.host).replace(/:\d+$/, ''), String(req.url));
+      res.writeHead(answer === undefined ? 404 : 200).end(answer);
+    }).listen(ports.httpPort, '127.0.0.1');
+    const front = createServer((socket) => {
+      const context = tlsAlpn.context('1.0.0.127.in-addr.arpa');
+      if (context) answerTlsAlpn(socket, context);
+      else socket.destroy();
+    }).listen(ports.httpsPort, '127.0.0.1');
+    onTestFinished(() => {
+      web.close();
+      front.close();
+    });
+    const account = { directoryUrl: ca.directoryUrl, contactEmail: null, externalAccountBinding: null };
+    const box = { seal: (plain: string | Uint8Array) => Buffer.from(plain), open: (sealed: Buffer) => String(sealed) };
+    const issuer = new AcmeIssuer(
+      {
+        ca: new AcmeCa(account, new AcmeAccountKey(join(temporaryFolder(), 'account'), box)),
+        targets: () => ({ cname_target: null, acme_challenge_cname_target: null }),
+        trust: ca.serverCa,
+        plainChallenges: [type],
+        dnsServers: [resolver.address],
+      },
+      { http, tlsAlpn, txt: new TxtChallenges(), clock: systemClock },
+    );
+    const request = { domain: '127.0.0.1', privateKeyType: 'ecdsa' } as const;
+    const { certificatePem } = await issuer.issue(request, new AbortController().signal);
+    const leaf = new X509Certificate(certificatePem);
+    expect(leaf.subjectAltName).toBe('IP Address:127.0.0.1');
+    // Let's Encrypt certifies addresses for six days only.
+    expect(Date.parse(leaf.validTo) - Date.parse(leaf.validFrom)).toBeLessThan(7 * DAY);
+  });
+});

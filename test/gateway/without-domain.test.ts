@@ -1,0 +1,183 @@
+/** A gateway that clients and agents know by its IP address alone. */
+import { once } from 'node:events';
+import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
+import { request } from 'node:https';
+import type { AddressInfo } from 'node:net';
+import { text } from 'node:stream/consumers';
+import { connect, createServer as createTlsServer } from 'node:tls';
+import type { Listener, Session } from '@ngrok/ngrok';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import type { GatewayOptions } from '../../src/gateway/context/gateway-options.ts';
+import type { Gateway } from '../../src/gateway/gateway.ts';
+import { issueCertificate } from '../support/certificates.ts';
+import { freePorts } from '../support/free-ports.ts';
+import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';
+import { startHttpService } from '../support/http-service.ts';
+import { listening } from '../support/loopback.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
+
+const IP = '127.0.0.1';
+const code = (errorCode: string, message = '') =>
+  expect.objectContaining({ errorCode, message: expect.stringContaining(message) });
+
+async function start(options: Partial<GatewayOptions> & { ports?: number } = {}): Promise<TestGateway> {
+  const { ports = 4, ...others } = options;
+  const httpsPorts = await freePorts(ports);
+  const gateway = await startTestGateway({ ip: IP, httpsPorts, sessionPort: null, ...others });
+  onTestFinished(() => gateway.close());
+  return gateway;
+}
+
+/** An https endpoint of the real SDK. */
+async function serve(
+  session: Session,
+  answer: Parameters<typeof startHttpService>[number],
+  domain?: string,
+): Promise<Listener> {
+  const builder = session.httpEndpoint();
+  if (domain !== undefined) builder.domain(domain);
+  const listener = await builder.listen(false);
+  const service = await startHttpService(answer);
+  onTestFinished(() => service.close());
+  // Settles when the listener closes, which these tests do not need.
+  listener.forward(service.url).catch(() => {});
+  return listener;
+}
+
+const portOf = (listener: Listener) => Number(new URL(String(listener.url())).port);
+
+interface Answer {
+  status: number | undefined;
+  headers: IncomingHttpHeaders;
+  body: string;
+}
+
+/** GET as programs do that trust the gateway's CA: the certificate must be for the address. */
+function get({ sessionCa }: Gateway, url: string, headers: Record<string, string> = {}): Promise<Answer> {
+  return new Promise((resolve, reject) => {
+    const answered = async (response: IncomingMessage) =>
+      resolve({ status: response.statusCode, headers: response.headers, body: await text(response) });
+    request(url, { ca: sessionCa, headers, servername: '', agent: false }, answered).on('error', reject).end();
+  });
+}
+
+describe('an https endpoint of a gateway without a domain', () => {
+  it('has a port of the address, and the upstream gets the host with the port', async () => {
+    const gateway = await start();
+    const session = await agentSession(gateway).connect();
+    const listener = await serve(session, (req, res) => void res.end(JSON.stringify(req.headers)));
+    const url = String(listener.url());
+    expect(url).toMatch(/^https:\/\/127\.0\.0\.1:\d+$/);
+    const { status, body } = await get(gateway, url);
+    expect(status).toBe(200);
+    const { host } = new URL(url);
+    expect(JSON.parse(body)).toMatchObject({ host, 'x-forwarded-host': host, 'x-forwarded-proto': 'https' });
+    await listener.close();
+    await expect(get(gateway, url)).rejects.toMatchObject({ code: 'ECONNREFUSED' });
+  });
+
+  it('keeps its port when agent and gateway start again', async () => {
+    const dataDir = temporaryFolder();
+    const httpsPorts = await freePorts(4);
+    const urls: string[] = [];
+    for (const name of ['cam.localhost', undefined]) {
+      const wanted = name ?? new URL(urls[0] as string).host;
+      const gateway = await start({ dataDir, httpsPorts });
+      const session = await agentSession(gateway).connect();
+      const others = await session.httpEndpoint().listen(false);
+      const listener = await serve(session, (_req, res) => void res.end('here'), wanted);
+      urls.push(String(listener.url()));
+      expect(others.url()).not.toBe(listener.url());
+      expect(await get(gateway, String(listener.url()))).toMatchObject({ status: 200, body: 'here' });
+      await gateway.close();
+    }
+    expect(urls[1]).toBe(urls[0]);
+  });
+
+  it('is refused with the range when all ports are taken, and has one that another endpoint gave up', async () => {
+    const httpsPorts = await freePorts(2);
+    const session = await agentSession(await start({ httpsPorts })).connect();
+    const first = await session.httpEndpoint().listen(false);
+    await session.tlsEndpoint().listen(false);
+    const why = `all of ${httpsPorts.first}-${httpsPorts.last} are in use or kept for others; widen GATEWAY_HTTPS_PORTS`;
+    await expect(session.httpEndpoint().listen(false)).rejects.toEqual(code('ERR_NGROK_18021', why));
+    await first.close();
+    expect((await session.httpEndpoint().listen(false)).url()).toBe(first.url());
+  });
+
+  it('is refused where its policy signs people in: browsers would send its cookies to other ports', async () => {
+    const gateway = await start();
+    const session = await agentSession(gateway).connect();
+    for (const type of ['gateway-sign-in', 'gateway-share-links']) {
+      const policy = JSON.stringify({ on_http_request: [{ actions: [{ type }] }] });
+      const listen = session.httpEndpoint().trafficPolicy(policy).listen(false);
+      await expect(listen).rejects.toEqual(code('ERR_NGROK_9026', 'browsers send the cookies of one port to all'));
+    }
+  });
+
+  it('gets none of the cookies that other ports and the dashboard have set', async () => {
+    const gateway = await start();
+    const session = await agentSession(gateway).connect();
+    const set = [
+      'id=1; Path=/; HttpOnly; Secure',
+      'theme=dark; Path=/',
+      '__Host-device-agent=x; Path=/; Secure; HttpOnly',
+    ];
+    const listener = await serve(session, (req, res) => {
+      res.setHeader('set-cookie', set);
+      res.end(req.headers.cookie ?? 'none');
+    });
+    const port = portOf(listener);
+    const cookie = `id~${port}=own; id~1=other; __Host-device-agent=dashboard; theme=dark; __Host-device-agent~${port}=page`;
+    const { headers, body } = await get(gateway, String(listener.url()), { cookie });
+    expect(body).toBe('id=own; theme=dark; __Host-device-agent=page');
+    expect(headers['set-cookie']).toEqual([
+      `id~${port}=1; Path=/; HttpOnly; Secure`,
+      'theme=dark; Path=/',
+      `theme~${port}=; Path=/; Max-Age=0`,
+      `__Host-device-agent~${port}=x; Path=/; Secure; HttpOnly`,
+    ]);
+  });
+
+  it('hides the management API, which answers at the address itself', async () => {
+    const gateway = await start();
+    const session = await agentSession(gateway).connect();
+    const listener = await serve(session, (_req, res) => void res.end('upstream'));
+    expect(gateway.apiUrl).toBe(`https://${IP}:${gateway.httpsPort}`);
+    expect((await get(gateway, `${gateway.apiUrl}/api_keys`)).status).toBe(403);
+    for (const host of [new URL(gateway.apiUrl).host, 'api.localhost', 'else.example.com'])
+      expect((await get(gateway, `${listener.url()}/api_keys`, { host })).body).toBe('upstream');
+  });
+
+  it('of plain http is refused, as it would have no port', async () => {
+    const session = await agentSession(await start()).connect();
+    await expect(session.httpEndpoint().scheme('HTTP').listen(false)).rejects.toEqual(
+      code('ERR_NGROK_332', 'need a domain'),
+    );
+  });
+});
+
+describe('a tls endpoint of a gateway without a domain', () => {
+  it('passes TLS through at a port of the address', async () => {
+    const gateway = await start();
+    const session = await agentSession(gateway).connect();
+    const { certificatePem: cert, privateKeyPem: key } = await issueCertificate({ subject: 'CN=device', names: [IP] });
+    const upstream = createTlsServer({ cert, key }, (socket) => void socket.end('over tls'));
+    await listening(upstream);
+    onTestFinished(() => void upstream.close());
+    const listener = await session.tlsEndpoint().listen(false);
+    listener.forward(`tcp://127.0.0.1:${(upstream.address() as AddressInfo).port}`).catch(() => {});
+    expect(listener.url()).toMatch(/^tls:\/\/127\.0\.0\.1:\d+$/);
+    const socket = connect({ host: IP, port: portOf(listener), ca: cert });
+    await once(socket, 'secureConnect');
+    expect(await text(socket)).toContain('over tls');
+  });
+
+  it('is refused where the gateway would decrypt what browsers send to all ports', async () => {
+    const session = await agentSession(await start()).connect();
+    const policy = JSON.stringify({ on_tcp_connect: [{ actions: [{ type: 'terminate-tls' }] }] });
+    await expect(session.tlsEndpoint().trafficPolicy(policy).listen(false)).rejects.toEqual(
+      code('ERR_NGROK_301', 'without a domain'),
+    );
+  });
+});
