@@ -7,7 +7,7 @@ import { type Child, type Place, startScript } from './support/process.ts';
 import { runLoad } from './support/requests.ts';
 
 /** Packets as they are on the wire, not those that the kernel hands over in one piece. */
-const LINK = { delay: 30, rate: 20, loss: 0, queue: 200 };
+const LINK = { delay: 30, rate: 20, loss: Number(process.env.BENCH_LOSS ?? 0), queue: 200 };
 const DEVICES: Record<string, Record<string, string>> = {
   native: { AGENT_CONNECTOR: 'native' },
   'native, metered': { AGENT_CONNECTOR: 'native', AGENT_LINK: 'metered' },

@@ -91,7 +91,10 @@ function run(socket: Socket): void {
       head += data.toString('latin1');
       const at = head.indexOf('\r\n\r\n');
       if (at < 0) return;
-      if (!head.startsWith('HTTP/1.1 200')) throw new Error(`unexpected response: ${head.slice(0, 200)}`);
+      if (!head.startsWith('HTTP/1.1 200')) {
+        socket.destroy(new Error(`unexpected response: ${head.slice(0, 200)}`));
+        return;
+      }
       bodyLeft = Number(/\r\ncontent-length: (\d+)/i.exec(head)?.[1]);
       length = before + data.length - at - 4;
     }

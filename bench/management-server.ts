@@ -26,11 +26,12 @@ await store.database.write(() => {
 
 const settings = { ...DEFAULT_LIMITS, baseUrl: 'http://127.0.0.1', version: '0' };
 const log = await createLog('silent', 'json');
+const activity = { note: () => {}, sample: () => {} };
 const nothing = {
   live: nothingOnline,
-  sightings: new DeviceSightings(store, log),
+  sightings: new DeviceSightings({ store, log, activity }),
   log,
-  activity: { note: () => {}, sample: () => {} },
+  activity,
   clock: systemClock,
   catchUp: async () => {},
   domains: gatewayDomains('gw.test'),

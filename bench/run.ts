@@ -1,5 +1,5 @@
 /**
- * `npm run bench [-- traffic|policy|inspection|sessions|growth|device|management|pages|history|cluster|catch-up|data|far|soak|wan|wan-100…]`: prints the project's figures. Compare
+ * `npm run bench [-- traffic|policy|inspection|sessions|growth|device|key-exchange|management|pages|history|cluster|catch-up|data|far|soak|wan|wan-100…]`: prints the project's figures. Compare
  * only ratios within one run.
  */
 import { cpus } from 'node:os';
@@ -11,6 +11,7 @@ import { benchFar } from './far.ts';
 import { benchGrowth } from './growth.ts';
 import { benchHistory } from './history.ts';
 import { benchInspection } from './inspection.ts';
+import { benchKeyExchange } from './key-exchange.ts';
 import { benchManagement } from './management.ts';
 import { benchPages } from './pages.ts';
 import { benchPolicy } from './policy.ts';
@@ -27,6 +28,7 @@ const BENCHES: Record<string, () => Promise<void>> = {
   policy: benchPolicy,
   inspection: benchInspection,
   device: benchDevice,
+  'key-exchange': benchKeyExchange,
   management: benchManagement,
   pages: benchPages,
   history: benchHistory,

@@ -65,7 +65,14 @@ const ARROWS: Record<string, string[]> = {
   ],
   'gateway/status-pages': ['gateway/endpoints', 'gateway/history', 'management', 'traffic-policy'],
   'gateway/conditions': ['gateway/endpoints', 'gateway/metrics', 'gateway/store', 'management'],
-  'gateway/devices': ['gateway/certificates', 'gateway/endpoints', 'gateway/store', 'management', 'gateway/context'],
+  'gateway/devices': [
+    'agent-protocol',
+    'gateway/certificates',
+    'gateway/endpoints',
+    'gateway/store',
+    'management',
+    'gateway/context',
+  ],
   'gateway/access': [
     'gateway/context',
     'gateway/devices',

@@ -26,6 +26,8 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   "certificates of the gateway's own names not renewed":
     'set `GATEWAY_ACME_DIRECTORY` as before; `GATEWAY_ACME_OWN_NAMES=none` deletes them',
   'renewal times not read from the CA': 'report it as a bug when it repeats; certificates are renewed by their age',
+  'certificate not revoked: its CA refuses': 'see `reason`: another CA or account may have issued it; revoke it there',
+  'certificate not revoked, or key of the ACME account not changed': 'see `err`; it is tried again',
   'renewal moved as the CA asks': 'none; `why` is a page of the CA about it',
   'certificate issued with other terms than set':
     'change the setting: `GATEWAY_ACME_CHAIN` names a chain that the CA does not offer',
@@ -180,6 +182,8 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'systemd notification failed; check that systemd-notify is installed': 'install systemd-notify',
   'tcp endpoint listener failed': 'check the limit of open files',
   'some tunnels are not online': 'run `device-agent doctor`, which says why',
+  'port of a name not recorded':
+    'free space on the disk, or mend it; after a restart, the endpoint may get another port',
   'tcp port not recorded': 'check the disk',
   'tcp port of a cloud endpoint not opened':
     'stop the other program, or change the `url` of the endpoint; or set `GATEWAY_TCP_PORTS`. The port is tried every 5 s',

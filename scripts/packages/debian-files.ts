@@ -13,6 +13,7 @@ import {
   userFileOf,
 } from '../../src/service/service.ts';
 import { socketText, unitText, userText } from '../../src/service/unit.ts';
+import { ENROLMENT_FILE } from '../../src/settings/setting-sources.ts';
 
 /** Architectures by Debian's names, with those of npm's `--cpu`. */
 export const ARCHITECTURES = { amd64: 'x64', arm64: 'arm64', armhf: 'arm' } as const;
@@ -146,6 +147,13 @@ fi
 ${name === AGENT_SERVICE.name ? noUpdates : ''}`;
 }
 
+/** The program is gone by now, and nothing before says whether a removal is a purge. */
+const ENROLMENTS = [configFolderOf, stateFolderOf].map((folderOf) => `${folderOf(AGENT_SERVICE)}/${ENROLMENT_FILE}`);
+const SAY_WHO_STAYS = `  for file in ${ENROLMENTS.join(' ')}; do
+    name=$(sed -n '/"device": {/,/}/ s/^ *"name": "\\([a-z0-9-]*\\)".*/\\1/p' $file 2> /dev/null || true)
+    [ -z "$name" ] || echo "${AGENT_SERVICE.name}: the gateway still lists $name: run there: device-agent gateway devices delete $name"
+  done
+`;
 const PURGE_UPDATES = `  rm -rf /etc/systemd/system/device-agent-update* /etc/systemd/system/*.wants/device-agent-update* /var/lib/device-agent-update
 `;
 
@@ -154,7 +162,7 @@ function postrm(service: Service): string {
   const links = `/etc/systemd/system/multi-user.target.wants/${name}.service`;
   const units = sockets ? ` /etc/systemd/system/${socketOf(name)} /etc/systemd/system/${socketOf(name)}.d` : '';
   return `if [ "$1" = purge ]; then
-  rm -rf ${configFolderOf(service)} ${stateFolderOf(service)} /var/cache/${name}
+${name === AGENT_SERVICE.name ? SAY_WHO_STAYS : ''}  rm -rf ${configFolderOf(service)} ${stateFolderOf(service)} /var/cache/${name}
   rm -rf ${links} ${unitFileOf(service)}.d${units}
 ${name === AGENT_SERVICE.name ? PURGE_UPDATES : ''}  ! getent passwd ${name} > /dev/null || userdel ${name} || true
 fi

@@ -33,6 +33,10 @@ export const StreamType = {
   pace: 0xfffffff7,
   /** Of this project only, to gateways that announce it: how the device's data budget stands. */
   dataBudget: 0xfffffff6,
+  /** Of this project only, between peers that both announce it: segments of a stream that is spread over the links of a session. */
+  lane: 0xfffffff4,
+  /** Of this project only, to its native connector: whether the device's link is metered, as an operator says. */
+  linkKind: 0xfffffff3,
   /** Of this project only: the other gateways of a cluster, where an agent may have a second session. */
   otherNodes: 0xfffffffb,
   heartbeat: 0xffffffff,
@@ -46,6 +50,8 @@ export function streamPrefix(type: number): Buffer {
 
 const MAX_METADATA = 4096;
 const MAX_NODES = 64;
+/** What two bytes hold, but for one. */
+const MAX_LINK_NUMBER = 65_534;
 const MAX_WARNINGS = 10;
 const MAX_ANNOTATION = 255;
 
@@ -95,6 +101,11 @@ const streamWindow = z.transform((value: unknown) =>
 
 const announced = z.transform((value: unknown) => value === true);
 
+/** How many links of a session the sender supports, over which streams may be spread; 0 for nonsense. */
+const linkCount = z.transform((value: unknown) =>
+  Number.isSafeInteger(value) && Number(value) > 2 ? Number(value) : 0,
+);
+
 const announcedText = z.transform((value: unknown) => (typeof value === 'string' ? value : ''));
 
 const AuthExtra = z.preprocess(
@@ -114,6 +125,7 @@ const AuthExtra = z.preprocess(
       .transform((count) => count ?? 0),
     streamwindow: streamWindow,
     secondlink: announced,
+    links: linkCount,
     requestfeed: announced,
     nodes: announced,
     refusedanswers: announced,
@@ -123,6 +135,7 @@ const AuthExtra = z.preprocess(
     heartbeatpace: announced,
     shortanswers: announced,
     databudgets: announced,
+    metered: announced,
   }),
 );
 
@@ -258,16 +271,28 @@ export const PaceAnswer = z.object({ Error: text, IntervalMs: z.number().positiv
 
 const MAX_EXEMPT = 8;
 
-/** `RetryAfterS` above 0: the gateway opens streams only to the exempt endpoints, named by the ids of their answers. */
+/** Of a period that a budget is for. */
+const secondsLeft = z
+  .number()
+  .min(0)
+  .max(32 * 86_400);
+
+/**
+ * `RetryAfterS` above 0: the gateway opens streams only to the exempt endpoints, named by the ids of their answers. `BackInS`
+ * above 0: the agent leaves, and comes back then. The rest is for people; agents of earlier versions do not say it.
+ */
 export const BudgetReport = z.object({
   UsedPercent: z.number().min(0).max(1000),
-  RetryAfterS: z
-    .number()
-    .min(0)
-    .max(32 * 86_400),
+  RetryAfterS: secondsLeft,
   Exempt: texts(MAX_EXEMPT),
+  LimitBytes: z.number().min(0).max(1e18).default(0),
+  PeriodS: secondsLeft.default(0),
+  BackInS: secondsLeft.default(0),
 });
 export type BudgetReport = z.output<typeof BudgetReport>;
+
+/** `Metered` null: as the device says itself. */
+export const LinkKindCommand = z.object({ Metered: z.boolean().nullable() });
 
 export const CommandAnswer = z.object({ Error: text });
 
@@ -279,16 +304,27 @@ export const AuthAnswer = z.object({
     .object({
       StreamWindow: streamWindow,
       SecondLink: announced,
+      Links: linkCount,
+      Ticket: announcedText,
       RequestFeed: announced,
       UpstreamStates: announced,
       TimesAway: announced,
       HeartbeatPace: announced,
       DataBudgets: announced,
+      Metered: z.boolean().nullable().catch(null),
       Node: announcedText,
     })
     .catch({
-      ...{ StreamWindow: 0, SecondLink: false, RequestFeed: false, UpstreamStates: false, TimesAway: false },
-      ...{ HeartbeatPace: false, DataBudgets: false, Node: '' },
+      ...{
+        StreamWindow: 0,
+        SecondLink: false,
+        Links: 0,
+        Ticket: '',
+        RequestFeed: false,
+        UpstreamStates: false,
+        TimesAway: false,
+      },
+      ...{ HeartbeatPace: false, DataBudgets: false, Metered: null, Node: '' },
     }),
 });
 
@@ -296,6 +332,9 @@ export const AuthAnswer = z.object({
 export const OtherNodesAnswer = z.object({ Error: text, Nodes: texts(MAX_NODES).catch([]), Name: text });
 
 export const LinkTicket = z.object({ Error: text, Ticket: text });
+
+/** `Link`: its number among those of the session. `Ticket`: for another one. */
+export const LinkAnswer = z.object({ Error: text, Ticket: text, Link: z.int().min(0).max(MAX_LINK_NUMBER).catch(0) });
 
 export const LinkRequest = z.object({ AuthToken: text, SessionId: text, Ticket: text });
 export type LinkRequest = z.output<typeof LinkRequest>;

@@ -263,7 +263,7 @@ async function launch(context: AgentContext, extras: AgentExtras): Promise<Omit<
   };
   const { logTail, diagnose } = extras;
   const page = new DevicePage({
-    ...{ sessions, logTail, diagnose, health, site, clock, isMetered: settings.link === 'metered' },
+    ...{ sessions, logTail, diagnose, health, site, clock, isMetered: () => uplink.linkKind() === 'metered' },
     folder: PACKAGED_PAGES,
     canForwardTo: (port) => guard.allowsPort(port),
   });

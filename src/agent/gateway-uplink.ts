@@ -12,7 +12,7 @@ import type { DataBudget } from './connectors/data-budget.ts';
 import { GatewayConnector } from './connectors/gateway-connector.ts';
 import type { GatewayLinkOptions } from './connectors/gateway-link.ts';
 import { CLOUD_ADDRESS, parseGatewayAddress } from './connectors/gateway-socket.ts';
-import { openLinkPace } from './connectors/link-pace.ts';
+import { type LinkPace, openLinkPace } from './connectors/link-pace.ts';
 import type { AgentContext } from './context/agent-context.ts';
 import type { ApiAccess } from './join/gateway-calls.ts';
 import type { GatewayTime } from './join/gateway-time.ts';
@@ -74,6 +74,7 @@ export function createConnector(
   const { gateway, dataDir } = settings;
   let uplink: Promise<GatewayUplink> | null = null;
   let opened: GatewayUplink | null = null;
+  let pace: LinkPace | null = null;
   let authtoken = () => '';
   // `started` rejects with the reason when it cannot be opened.
   onStop(async () => (await uplink?.catch(() => null))?.stop());
@@ -84,7 +85,8 @@ export function createConnector(
     Object.assign(addresses, gatewayAddresses);
     guard.protectOwnPorts(ownPorts);
     const onDialFailed = () => void connector.emit('dialFailed');
-    const pace = await openLinkPace(settings.link, join(dataDir, 'link.json'), context);
+    const own = { kind: settings.link, isFixed: budget !== null };
+    pace = await openLinkPace(own, join(dataDir, 'link.json'), context);
     const options = {
       ...target,
       onDialFailed,
@@ -118,6 +120,7 @@ export function createConnector(
     warningsAt: (url: string) => opened?.warningsAt(url) ?? [],
     watchAtUrl,
     apiAccess,
+    linkKind: () => pace?.kind ?? settings.link,
   };
 }
 

@@ -137,8 +137,11 @@ function budgetText({
   limit_bytes,
   until,
   next_at,
+  // An agent of an earlier version does not count them.
+  tunnels: [most] = [],
 }: NonNullable<StatusReport['data_budget']>): string {
-  const used = `${(used_bytes / 1e6).toFixed(1)} of ${limit_bytes / 1e6} MB until ${until.slice(0, 10)}`;
+  const by = most === undefined ? '' : `, ${(most.bytes / 1e6).toFixed(1)} MB of it by ${most.url}`;
+  const used = `${(used_bytes / 1e6).toFixed(1)} of ${limit_bytes / 1e6} MB until ${until.slice(0, 10)}${by}`;
   if (next_at !== null) return `${used}; used up: online again at ${next_at.slice(0, 16).replace('T', ' ')} UTC`;
   return level === 'paused' || level === 'spent' ? `${used}; tunnels are paused` : used;
 }

@@ -345,7 +345,12 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     cluster?.openPorts(tcpListeners);
   }
   onStop(cloudEndpoints.openPorts(tcpPorts && tcpListeners));
-  const ofListeners = tcpListeners && { opener: tcpListeners, maxOpen: shares.tcpPorts, log };
+  const kinds = tcpPorts && portNames?.range ? 2 : 1;
+  const ofListeners = tcpListeners && {
+    opener: tcpListeners,
+    maxOpen: Math.ceil(shares.tcpPorts / kinds),
+    log,
+  };
   const allocator =
     ofListeners && tcpPorts && new TcpPortAllocator({ ...ofListeners, range: tcpPorts, memory: store.tcpPorts });
   if (ofListeners && portNames?.range)
@@ -378,6 +383,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   onStop(() => sessions.stop());
   agents.open(sessions);
   onlineAddresses.expectAll();
+  await portNames?.expect(endpoints.lost.all());
   noteSessions(activity, sessions);
   noteEndpoints(activity, endpoints);
 
@@ -400,7 +406,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     (await historyCode?.startHistory(context, { folder, node: nodeAddress ?? '', sessions, others })) ?? null;
   await startDailyBackups(context, folder);
   onStop(keepSmall(database));
-  const sightings = new DeviceSightings(store, log, cluster && ((id) => cluster.hasSession(id)));
+  const sightings = new DeviceSightings(context, cluster && ((id) => cluster.hasSession(id)));
   await sightings.start(sessions);
   onStop(() => sightings.stop());
 
@@ -409,7 +415,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   const here = new LiveAgents(sessions, endpoints, refusesAgent, log);
   const stored = cloudEndpoints.storedWith(() => edgeEndpoints(edgeIndex.served()));
   const live = withStored(cluster?.start(here, sessions) ?? here, stored);
-  const probeCode = isProbing ? await import('./probes/start-probes.ts') : null;
+  const probeCode = isProbing ? await import('./probes/public-probes.ts') : null;
   const probes =
     (probeTokens && probeCode?.startProbes(context, { live, tokens: probeTokens, caPem: ca.caPem })) ?? null;
   const isUnreached = (url: string): boolean => {

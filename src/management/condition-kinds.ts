@@ -106,6 +106,13 @@ export const CONDITIONS = {
       'run device-agent gateway certificates, which says why it is not renewed; replace an uploaded one with a new upload',
     minutes: 60,
   },
+  client_authority: {
+    severity: 'warning',
+    title: 'A CA of client certificates ends soon, or has ended',
+    remedy:
+      'upload the CA that follows it, and name both in the TLS edges and policies that use it, until the clients have other certificates',
+    minutes: 60,
+  },
   gateway_silent: {
     severity: 'warning',
     title: 'A gateway is silent',

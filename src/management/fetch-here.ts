@@ -7,6 +7,8 @@ interface GatewayHere {
   readonly host: string;
   readonly httpsPort: number;
   readonly balancers: readonly Cidr[];
+  /** PEM of further roots that its certificates lead to; null or left out: none. */
+  readonly acme?: { readonly issuers?: string | null } | null;
 }
 
 /**
@@ -14,10 +16,10 @@ interface GatewayHere {
  *
  * @param ca PEM of the gateway's own CA; empty: there is none
  */
-export function fetchHere({ host, httpsPort, balancers }: GatewayHere, ca: string): Fetch {
+export function fetchHere({ host, httpsPort, balancers, acme }: GatewayHere, ca: string): Fetch {
   const place = { host: isUnspecified(host) ? '127.0.0.1' : host, port: httpsPort };
   return fetchTrusting({
-    ca: [ca, ...rootCertificates].join('\n'),
+    ca: [ca, acme?.issuers ?? '', ...rootCertificates].join('\n'),
     address: { ...place, connect: () => connectHere(place, balancers) },
   });
 }

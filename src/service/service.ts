@@ -92,12 +92,12 @@ export const GATEWAY_SERVICE: Service = {
   otherCredentials: [],
   // Otherwise, it would serve names below localhost, which nobody else can reach.
   needs: {
-    advice: `set GATEWAY_DOMAIN, GATEWAY_HOST and the ports, or run ${rootCommand('gateway init')}, which does`,
+    advice: `set GATEWAY_DOMAIN or GATEWAY_IP, GATEWAY_HOST and the ports, or run ${rootCommand('gateway init')}, which does`,
   },
   irreplaceable: "the gateway's accounts, domains and authtokens, its certificate authority and its encryption key",
   // For ports 80, 443 and 53.
   capabilities: ['CAP_NET_BIND_SERVICE'],
-  startsWith: /^\s*GATEWAY_DOMAIN=\S/m,
+  startsWith: /^\s*GATEWAY_(?:DOMAIN|IP)=\S/m,
   settings: `# Settings of the device-agent-gateway service; docs/settings.md lists all settings.
 #GATEWAY_DOMAIN=gateway.example.com
 #GATEWAY_HOST=0.0.0.0

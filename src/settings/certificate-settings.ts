@@ -15,6 +15,8 @@ export interface AcmeSettings {
   externalAccountBinding: { kid: string; hmacKey: string } | null;
   /** PEM of the CAs that may sign the ACME server's own certificate; null: the public ones. */
   trust: string | null;
+  /** PEM of roots that the certificates lead to, besides the public ones; null or left out: none. */
+  issuers?: string | null;
   /** Resolvers to check records with, `ip` or `ip:port`; null: the operating system's. */
   resolvers: readonly string[] | null;
   ownNames: OwnNamesChoice;

@@ -1,10 +1,10 @@
 import { resolve } from 'node:path';
 import { type Cidr, canonicalIpv6, isUnspecified } from '../lib/network/ip-address.ts';
-import type { PortRange } from '../lib/network/port-range.ts';
+import { isWithin, type PortRange } from '../lib/network/port-range.ts';
 import type { AcmeSettings, ChallengeDnsSettings } from './certificate-settings.ts';
 import { type LogSettings, logSettings } from './common-settings.ts';
 import { type Assemble, parseSettings } from './parse-settings.ts';
-import { readCertificateFile } from './setting-files.ts';
+import { extraAuthorities, readCertificateFile } from './setting-files.ts';
 import { gatherTexts, type Texts } from './setting-sources.ts';
 import { ACME_DIRECTORIES, type BackupPlan, LOCAL_CA } from './variable-kinds.ts';
 import type { Parsed } from './variables.ts';
@@ -111,7 +111,9 @@ export function loadGatewayServerSettings(
 ): GatewayServerSettings {
   const texts = gatherTexts(env, folder);
   const settingsFile = resolve(folder, env.SETTINGS_FILE || '.env');
-  return { ...parseSettings(gatewayServerSettings, texts, folder), texts, settingsFile };
+  const { acme, ...parsed } = parseSettings(gatewayServerSettings, texts, folder);
+  const issuers = [acme?.issuers ?? '', extraAuthorities(env)].filter(Boolean).join('\n');
+  return { ...parsed, acme: acme && { ...acme, issuers: issuers || null }, texts, settingsFile };
 }
 
 /** Where a gateway listens for clients and agents all the time. Ports of tcp endpoints and TLS edges come and go. */
@@ -192,6 +194,15 @@ function publicIp(values: Parsed, problems: string[]): string | null {
     );
   if (tcp && https && tcp.first <= https.last && https.first <= tcp.last)
     problems.push('GATEWAY_HTTPS_PORTS: overlaps with GATEWAY_TCP_PORTS; choose other ports');
+  // There, a public CA would give the agent of an endpoint a certificate for the address.
+  const validated = [80, 443].find((port) =>
+    isWithin(
+      port,
+      [tcp, https].flatMap((range) => range ?? []),
+    ),
+  );
+  if (validated !== undefined)
+    problems.push(`GATEWAY_TCP_PORTS, GATEWAY_HTTPS_PORTS: must not include ${validated} with GATEWAY_IP`);
   return ip.includes(':') && !ip.includes('%') ? canonicalIpv6(ip) : ip;
 }
 
@@ -228,6 +239,7 @@ function acmeSettings(values: Parsed, path: (value: string) => string, problems:
     contactEmail: values.GATEWAY_ACME_EMAIL,
     externalAccountBinding: kid === null || hmacKey === null ? null : { kid, hmacKey },
     trust: trust?.toString() ?? null,
+    issuers: readCertificateFile('GATEWAY_ACME_ROOT_CERT', values, path, problems)?.toString() ?? null,
     resolvers: values.GATEWAY_DNS_RESOLVERS,
     ownNames,
     profile: values.GATEWAY_ACME_PROFILE,

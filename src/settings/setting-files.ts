@@ -24,7 +24,12 @@ export function readSecretFile(name: VariableName, file: string, problems: strin
 
 /** Reads the PEM file of a variable; returns null when the variable is not set or the file is unreadable. */
 export function readCertificateFile(
-  name: 'NGROK_CA_CERT' | 'AGENT_TIME_CA' | 'GATEWAY_ACME_CA_CERT' | 'MANAGEMENT_API_CA_CERT',
+  name:
+    | 'NGROK_CA_CERT'
+    | 'AGENT_TIME_CA'
+    | 'GATEWAY_ACME_CA_CERT'
+    | 'GATEWAY_ACME_ROOT_CERT'
+    | 'MANAGEMENT_API_CA_CERT',
   values: Parsed,
   path: (value: string) => string,
   problems: string[],
@@ -42,6 +47,20 @@ export function readCertificateFile(
   } catch (error) {
     problems.push(`${name}=${file}: ${messageOf(error)}`);
     return null;
+  }
+}
+
+/**
+ * The CAs that Node.js trusts besides its own: not among `rootCertificates`, and asked for by no function of Node.js 20.
+ *
+ * @returns empty when there are none; Node.js itself warns of a file that it cannot read
+ */
+export function extraAuthorities({ NODE_EXTRA_CA_CERTS: file }: NodeJS.ProcessEnv): string {
+  if (!file) return '';
+  try {
+    return readFileSync(file, 'utf8');
+  } catch {
+    return '';
   }
 }
 

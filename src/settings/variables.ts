@@ -239,7 +239,7 @@ const STANDALONE_GATEWAY = {
     10_000,
   ),
   GATEWAY_PROBES: probedNames(
-    'Endpoints that the gateway asks as clients do, once a minute: it names the stage that broke',
+    'Endpoints that the gateway asks as clients do, four times a minute: it names the stage that broke',
     { otherwise: 'none', example: 'site-a.example.com' },
   ),
   GATEWAY_BACKUPS: backupPlan(
@@ -313,6 +313,11 @@ const CERTIFICATES = {
   GATEWAY_ACME_CA_CERT: file('CA of the ACME server’s own certificate', '/etc/device-agent-gateway/acme-ca.pem', {
     otherwise: 'the public CAs',
   }),
+  GATEWAY_ACME_ROOT_CERT: file(
+    'Root that the certificates of that CA lead to, for the gateway’s own commands and probes; a private or staging CA has one that is not public',
+    '/etc/device-agent-gateway/acme-root.pem',
+    { otherwise: 'the public CAs, and those of `NODE_EXTRA_CA_CERTS`' },
+  ),
   GATEWAY_ACME_PROFILE: text('Certificate profile to order, by the name that the CA gives it', 'a profile of the CA', {
     otherwise: 'the CA’s default; for IP addresses `shortlived` where the CA has it',
     example: 'shortlived',

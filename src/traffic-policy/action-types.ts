@@ -23,7 +23,7 @@ const ACTIONS = {
   'close-connection': { runsOn: 'gateway', onConnect: true, instant: true },
   'compress-response': { runsOn: 'gateway' },
   'forward-internal': { runsOn: 'gateway', onConnect: true },
-  'gateway-limit-bandwidth': { runsOn: 'gateway', instant: true },
+  'gateway-limit-bandwidth': { runsOn: 'gateway', onConnect: true, instant: true },
   'gateway-share-links': { runsOn: 'gateway' },
   'gateway-sign-in': { runsOn: 'gateway', authenticates: true },
   'gateway-status-page': { runsOn: 'gateway', instant: true },

@@ -36,6 +36,8 @@ export interface PolicyConnection {
   readonly tls: PolicyTls | null;
   bytesIn(): number;
   bytesOut(): number;
+  /** Set by gateway-limit-bandwidth before any HTTP: for all that follows, also at endpoints to which policies forward. */
+  bandwidth?: ClientBandwidth;
   /** The network of the client, once it was asked for. Only the engine uses it. */
   network?: string;
   /** Results of the actions of on_tcp_connect, for later phases. Only the engine uses it. */

@@ -10,6 +10,7 @@ import { networkFaultTools } from '../support/network.ts';
 /** Where faults are provoked with each connector, and where no agent takes part. */
 const WITH_AGENT = ['test/faults'];
 const WITHOUT_AGENT = [
+  'test/faults/acme-orders',
   'test/lib/files/durable-file',
   'test/gateway/store/sql/crash',
   'test/gateway/events/event-kills',

@@ -8,6 +8,7 @@ import { connect, createServer as createTlsServer } from 'node:tls';
 import type { Listener, Session } from '@ngrok/ngrok';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { GatewayOptions } from '../../src/gateway/context/gateway-options.ts';
+import { EndOfSession } from '../../src/gateway/endpoints/session-end.ts';
 import type { Gateway } from '../../src/gateway/gateway.ts';
 import { issueCertificate } from '../support/certificates.ts';
 import { freePorts } from '../support/free-ports.ts';
@@ -72,8 +73,6 @@ describe('an https endpoint of a gateway without a domain', () => {
     expect(status).toBe(200);
     const { host } = new URL(url);
     expect(JSON.parse(body)).toMatchObject({ host, 'x-forwarded-host': host, 'x-forwarded-proto': 'https' });
-    await listener.close();
-    await expect(get(gateway, url)).rejects.toMatchObject({ code: 'ECONNREFUSED' });
   });
 
   it('keeps its port when agent and gateway start again', async () => {
@@ -92,6 +91,18 @@ describe('an https endpoint of a gateway without a domain', () => {
       await gateway.close();
     }
     expect(urls[1]).toBe(urls[0]);
+  });
+
+  it('has clients wait for an agent that is away for a moment', async () => {
+    const gateway = await start();
+    const first = await agentSession(gateway).connect();
+    const url = String((await serve(first, (_req, res) => void res.end('first'), 'cam.localhost')).url());
+    expect(await get(gateway, url)).toMatchObject({ body: 'first' });
+    for (const { owner } of gateway.endpoints.list()) owner.end(new EndOfSession('silent', 'of the test'));
+    const answer = get(gateway, url);
+    const second = await agentSession(gateway).connect();
+    await serve(second, (_req, res) => void res.end('second'), new URL(url).host);
+    expect(await answer).toMatchObject({ status: 200, body: 'second' });
   });
 
   it('is refused with the range when all ports are taken, and has one that another endpoint gave up', async () => {
@@ -147,6 +158,25 @@ describe('an https endpoint of a gateway without a domain', () => {
     expect((await get(gateway, `${gateway.apiUrl}/api_keys`)).status).toBe(403);
     for (const host of [new URL(gateway.apiUrl).host, 'api.localhost', 'else.example.com'])
       expect((await get(gateway, `${listener.url()}/api_keys`, { host })).body).toBe('upstream');
+  });
+
+  it('keeps its URL when the gateway gets a domain, and new ones have names', async () => {
+    const dataDir = temporaryFolder();
+    const httpsPorts = await freePorts(4);
+    const before = await start({ dataDir, httpsPorts });
+    const url = (
+      await (await agentSession(before).connect()).httpEndpoint().domain('cam.localhost').listen(false)
+    ).url();
+    await before.close();
+    const gateway = await start({ dataDir, httpsPorts, domain: 'gateway.example.com' });
+    expect(gateway.apiUrl).toBe(`https://api.gateway.example.com:${gateway.httpsPort}`);
+    const session = await agentSession(gateway, `${IP}:${gateway.httpsPort}`).connect();
+    const listener = await serve(session, (_req, res) => void res.end('here'), 'cam.localhost');
+    expect(listener.url()).toBe(url);
+    expect(await get(gateway, String(url))).toMatchObject({ status: 200, body: 'here' });
+    expect((await session.httpEndpoint().listen(false)).url()).toMatch(/\.gateway\.example\.com:\d+$/);
+    // Devices that have joined by the address call the API there.
+    expect((await get(gateway, `https://${IP}:${gateway.httpsPort}/api_keys`)).status).toBe(403);
   });
 
   it('of plain http is refused, as it would have no port', async () => {

@@ -1,12 +1,12 @@
 import { execFileSync, spawnSync } from 'node:child_process';
-import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
 import packageJson from '../../package.json' with { type: 'json' };
 import publication from '../../packaging/publication.json' with { type: 'json' };
 import { buildDebs, debianVersion } from '../../scripts/packages/debian.ts';
 import { maintainerScripts } from '../../scripts/packages/debian-files.ts';
-import { AGENT_SERVICE, GATEWAY_SERVICE } from '../../src/service/service.ts';
+import { AGENT_SERVICE, GATEWAY_SERVICE, stateFolderOf } from '../../src/service/service.ts';
 import { isEdited, unitText } from '../../src/service/unit.ts';
 import { firstOf, programMissing, unless } from '../support/requirements.ts';
 import { sharedFolder, temporaryFolder } from '../support/temporary-folder.ts';
@@ -88,4 +88,29 @@ describe('the Debian packages', unless(MISSING), () => {
       expect([status, stderr]).toEqual([0, '']);
     }
   });
+});
+
+it('a purge says which device its gateway still lists, before it deletes what says so', () => {
+  const root = temporaryFolder();
+  const state = root + stateFolderOf(AGENT_SERVICE);
+  const purge = () => {
+    // All that it deletes is below the folder; the user and systemd are left alone.
+    const [files = ''] = (maintainerScripts(AGENT_SERVICE).postrm ?? '').split('  ! getent', 1);
+    const script = files.replaceAll(/ (\/(?:etc|var)\/)/g, ` ${root}$1`);
+    const { stdout, stderr } = spawnSync('sh', ['-s', 'purge'], { input: `${script}fi`, encoding: 'utf8' });
+    return [stdout, stderr];
+  };
+  expect(purge()).toEqual(['', '']);
+  mkdirSync(state, { recursive: true });
+  const device = { id: 'dev_1', name: 'cam-7', site: 'site.example.com', domain: 'agent-cam-7.site.example.com' };
+  const installation = { install_key: 'key', machine: null, code: 'join-x', device };
+  writeFileSync(join(state, 'enrolment.json'), JSON.stringify({ ...installation, device: null }, null, 2));
+  expect(purge()).toEqual(['', '']);
+  mkdirSync(state, { recursive: true });
+  writeFileSync(join(state, 'enrolment.json'), JSON.stringify(installation, null, 2));
+  expect(purge()).toEqual([
+    'device-agent: the gateway still lists cam-7: run there: device-agent gateway devices delete cam-7\n',
+    '',
+  ]);
+  expect(existsSync(state)).toBe(false);
 });

@@ -50,6 +50,24 @@ describe('settings', () => {
     }
   });
 
+  it('GATEWAY_IP takes an address, and refuses what would give it away or cannot work', () => {
+    const ip = (env: Record<string, string>) => loadGateway(env).ip;
+    expect(ip({ GATEWAY_IP: '203.0.113.5' })).toBe('203.0.113.5');
+    expect(ip({ GATEWAY_IP: '2001:DB8:0::5' })).toBe('2001:db8::5');
+    const shared = {
+      GATEWAY_DATABASE_URL: 'postgres://db/gateway',
+      GATEWAY_ENCRYPTION_KEY: Buffer.alloc(32).toString('base64'),
+    };
+    for (const [env, problem] of [
+      [{ GATEWAY_IP: '0.0.0.0' }, /must be one address/],
+      [{ GATEWAY_IP: 'fe80::1%eth0' }, /must be one address/],
+      [{ GATEWAY_IP: '203.0.113.5', GATEWAY_HTTPS_PORTS: '20999-21000' }, /overlaps with GATEWAY_TCP_PORTS/],
+      [{ GATEWAY_IP: '203.0.113.5', GATEWAY_TCP_PORTS: '400-500' }, /must not include 443/],
+      [{ ...shared, GATEWAY_IP: '203.0.113.5', GATEWAY_NODE_ADDRESS: '10.0.0.1:443' }, /belong to one gateway/],
+    ] as const)
+      expect(problemOf(env, loadGateway).message).toMatch(problem);
+  });
+
   it('an authtoken alone selects ngrok’s cloud, without a remote API unless AGENT_DOMAIN is set', () => {
     const { gateway, api } = load({ NGROK_AUTHTOKEN: 'secret' });
     expect(gateway).toMatchObject({ kind: 'remote', serverAddr: null, authorities: null });
@@ -370,6 +388,7 @@ describe('settings of certificates', () => {
       trust: certificate,
       resolvers: ['1.1.1.1', '127.0.0.1:5353', '::1', '[2001:db8::1]:53'],
       ownNames: 'none',
+      issuers: null,
       profile: null,
       chain: null,
     });

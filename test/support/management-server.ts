@@ -105,7 +105,8 @@ export async function startManagementServer(options: ManagementServerOptions = {
   const { certificatePem: caPem } = await issueCertificate({ subject: 'CN=ca', ca: true });
   const lines: string[] = [];
   const log = pino({ level: 'debug' }, { write: (line: string) => lines.push(line) });
-  const sightings = new DeviceSightings(store, log, null, options.clock);
+  const activity = options.activity ?? NO_ACTIVITY;
+  const sightings = new DeviceSightings({ store, log, activity }, null, options.clock);
   const revoked: Revocation[] = [];
   let woken = 0;
   const ipPolicies = addressRules(store);
@@ -129,7 +130,6 @@ export async function startManagementServer(options: ManagementServerOptions = {
     ...{ latencyLimitMs: 5_000, runs: '1.0.0' },
     ...options.conditions,
   };
-  const activity = options.activity ?? NO_ACTIVITY;
   const clock = options.clock ?? systemClock;
   const fleetUpdates = new FleetUpdates({ store, live, activity, clock, log });
   const bulkActions = new BulkActionJob({ store, clock, log }, { live, tcpHost: addresses.tcpHost });

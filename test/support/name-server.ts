@@ -123,7 +123,8 @@ export class NameServer {
       if (this.#failing.has(name)) return { answers: [], rcode: 'SERVFAIL' };
       const zone = [...this.#delegations].find(([zone]) => name === zone || name.endsWith(`.${zone}`));
       if (zone) {
-        const below = await ask({ ...question, name }, zone[1]);
+        const below = await ask({ ...question, name }, zone[1]).catch(() => null);
+        if (below === null) return { answers: [], rcode: 'SERVFAIL' };
         return { answers: [...chain, ...below], rcode: below.length + chain.length > 0 ? null : 'NXDOMAIN' };
       }
       const present = this.#at(name);

@@ -121,6 +121,9 @@ export const StatusReport = z.object({
       since: z.iso.datetime().describe('When the period began.'),
       until: z.iso.datetime().describe('When it ends.'),
       next_at: z.iso.datetime().nullable().describe('When the device may go online again; null while it may be.'),
+      tunnels: z
+        .array(z.object({ url: z.string().describe('Its public URL.'), bytes: Count.describe('With headers.') }))
+        .describe('What tunnels have used of it, with their share of headers: the 20 that have used most.'),
     })
     .nullable()
     .describe('What the device may use of its SIM card; null without AGENT_DATA_BUDGET.'),
@@ -136,10 +139,11 @@ function presentRemoteApi({ url, status: { state, since, lastError } }: RemoteAp
 
 function presentBudget(budget: BudgetState | null): StatusReport['data_budget'] {
   if (budget === null) return null;
-  const { level, usedBytes, limitBytes, since, until, nextAt } = budget;
+  const { level, usedBytes, limitBytes, since, until, nextAt, tunnels } = budget;
   return {
     ...{ level, used_bytes: Math.round(usedBytes), limit_bytes: Math.round(limitBytes) },
     ...{ since: since.toISOString(), until: until.toISOString(), next_at: nextAt?.toISOString() ?? null },
+    tunnels: tunnels.map(([url, bytes]) => ({ url, bytes: Math.round(bytes) })),
   };
 }
 

@@ -5,6 +5,7 @@ import { type BudgetPlan, periodOf } from '../../lib/budget-plan.ts';
 import { hasErrno, messageOf } from '../../lib/errors.ts';
 import { writeDurably } from '../../lib/files/durable-write.ts';
 import type { Log } from '../../lib/log/log.ts';
+import { TcpLosses, WireEstimate } from './wire-estimate.ts';
 
 /** Shares of the budget: people are warned; tunnels pause, and the rest is spread over the period. */
 const WARNED = 0.8;
@@ -15,12 +16,16 @@ const LAST_BYTES = 8_192;
 const SHARES = 200;
 /** A device that is offline for its budget comes back when it may use so much: a reconnect, and an hour of presence. */
 const PRESENCE_BYTES = 20_480;
-/** IP and TCP with timestamps; IPv6 has 20 more. */
-const HEADERS = { IPv4: 52, IPv6: 72 };
-const SEGMENT = 1_428;
+/** Tunnels whose share is counted, and shown. */
+const MAX_TUNNELS = 200;
+const SHOWN_TUNNELS = 20;
 /** Packets without data that open and close a connection, and the look-up of a name. */
 const OPEN_BYTES = 3 * 60 + 250;
 const CLOSE_BYTES = 4 * 72;
+/** Whoever follows learns of each twentieth of the budget. */
+const STEPS = 20;
+/** Between two looks at the packets that were lost, while something passes. */
+const LOSSES_MS = 2_000;
 /** A clock that is not set shows a time before this. */
 const EARLIEST = Date.parse('2025-01-01T00:00:00Z');
 /** What the gateway takes as the rest of a period, in seconds. */
@@ -39,14 +44,19 @@ export interface BudgetState {
   restS: number;
   /** When the device may go online again; null while it may be. */
   nextAt: Date | null;
+  /** What tunnels have used, by their URLs: the most first, and of the first only. */
+  tunnels: readonly (readonly [url: string, bytes: number])[];
 }
 
 /** `spare`: what may have passed while that was written; 0 after an orderly stop. */
-const Saved = z.object({ since: z.iso.datetime(), counted: z.number().nonnegative(), spare: z.number().nonnegative() });
+const Saved = z.object({
+  ...{ since: z.iso.datetime(), counted: z.number().nonnegative(), spare: z.number().nonnegative() },
+  tunnels: z.record(z.string(), z.number().nonnegative()).default({}),
+});
 
 /**
  * Counts what the device sends and receives on its way to the gateway, and says what it may. Payload is counted exactly;
- * headers and acknowledgements, which programs cannot see, are estimated upwards. What the file says is never less than what
+ * headers, acknowledgements and lost packets, which programs cannot see, are estimated. What the file says is never less than what
  * was counted, whenever the process ends.
  */
 export class DataBudget {
@@ -59,16 +69,23 @@ export class DataBudget {
   /** Bytes that were counted during the last write. */
   #passedMeanwhile = 0;
   #level: BudgetLevel = 'normal';
+  #step = 0;
+  /** What tunnels have used. */
+  #tunnels = new Map<string, number>();
+  /** Bytes of tunnels that their connections have not been seen to carry yet. */
+  readonly #carried = new Map<string, number>();
+  readonly #losses = new TcpLosses();
+  #lossTimer: NodeJS.Timeout | undefined;
   /** Whether the file was read; before, nothing is written over it. */
   #isOpen = false;
-  readonly #meters = new Set<SocketMeter>();
+  readonly #meters = new Set<WireEstimate>();
   readonly #listeners = new Set<() => void>();
 
   constructor(
     readonly plan: BudgetPlan,
     private readonly own: { file: string; log: Log; now?: () => number; write?: typeof writeDurably },
   ) {
-    const { start, end } = periodOf(plan, this.#now);
+    const { start, end } = periodOf(plan, this.now);
     this.#since = start;
     this.#until = end;
   }
@@ -88,10 +105,12 @@ export class DataBudget {
       this.#until = periodOf(this.plan, this.#since).end;
       this.#used = Math.min(this.plan.bytes, saved.counted + saved.spare);
       this.#saved = this.#used;
+      this.#tunnels = new Map(Object.entries(saved.tunnels).slice(0, MAX_TUNNELS));
     }
     this.#isOpen = true;
     this.#look();
     await this.#save();
+    await this.#losses.look();
     return this;
   }
 
@@ -103,8 +122,9 @@ export class DataBudget {
       limitBytes: this.plan.bytes,
       since: new Date(this.#since),
       until: new Date(this.#until),
-      restS: Math.min(LONGEST_S, Math.max(1, Math.ceil((this.#until - this.#now) / 1000))),
+      restS: Math.min(LONGEST_S, Math.max(1, Math.ceil((this.#until - this.now) / 1000))),
       nextAt: this.mayConnect ? null : new Date(this.#nextAt),
+      tunnels: [...this.#tunnels].sort(([, one], [, other]) => other - one).slice(0, SHOWN_TUNNELS),
     };
   }
 
@@ -112,7 +132,7 @@ export class DataBudget {
   get mayConnect(): boolean {
     this.#look();
     // The clock is behind. Its gateway can prove the time, in a session only.
-    if (this.#now < this.#since) return true;
+    if (this.now < this.#since) return true;
     return this.#level === 'normal' || this.#level === 'warned' || this.#used + this.#presence <= this.#line;
   }
 
@@ -141,30 +161,72 @@ export class DataBudget {
 
   /** Counts what passes on a connection. */
   meter(socket: Socket): void {
-    const meter = new SocketMeter(socket, (bytes) => this.#count(bytes));
+    const meter = new WireEstimate(socket);
     this.#meters.add(meter);
     socket.once('close', () => {
-      meter.sample();
+      this.#sampleAll();
       this.#meters.delete(meter);
-      this.#count(CLOSE_BYTES);
+      this.#count(meter.unacknowledged() + CLOSE_BYTES);
     });
+  }
+
+  /** Notes bytes of a tunnel: it gets its share of what is counted from now on. */
+  carry(url: string, bytes: number): void {
+    if (!this.#carried.has(url) && this.#carried.size >= MAX_TUNNELS) return;
+    this.#carried.set(url, (this.#carried.get(url) ?? 0) + bytes);
   }
 
   /** To be called when something has passed. */
   sample(): void {
-    for (const meter of this.#meters) meter.sample();
+    this.#sampleAll();
+    this.#look();
+  }
+
+  #sampleAll(): void {
+    let [payload, wire] = [0, 0];
+    for (const meter of this.#meters) {
+      const passed = meter.sample();
+      payload += passed.payload;
+      wire += passed.wire;
+    }
+    if (payload === 0) return;
+    this.#count(wire);
+    this.#allot(payload, wire);
+    this.#lossTimer ??= setTimeout(() => void this.#countLosses(), LOSSES_MS).unref();
+  }
+
+  /** Gives tunnels their share of what has passed, headers included. Heartbeats and the like are nobody's. */
+  #allot(payload: number, wire: number): void {
+    let all = 0;
+    for (const bytes of this.#carried.values()) all += bytes;
+    if (all === 0) return;
+    const seen = Math.min(1, payload / all);
+    for (const [url, bytes] of this.#carried) {
+      const isKnown = this.#tunnels.has(url) || this.#tunnels.size < MAX_TUNNELS;
+      if (isKnown) this.#tunnels.set(url, (this.#tunnels.get(url) ?? 0) + (bytes * seen * wire) / payload);
+      if (seen === 1) this.#carried.delete(url);
+      else this.#carried.set(url, bytes * (1 - seen));
+    }
+  }
+
+  async #countLosses(): Promise<void> {
+    const lost = await this.#losses.look();
+    this.#lossTimer = undefined;
+    for (const meter of this.#meters) this.#count(meter.lost(lost));
     this.#look();
   }
 
   /** Writes what was counted exactly, rather than what was set aside. */
   async close(): Promise<void> {
     if (!this.#isOpen) return;
-    for (const meter of this.#meters) meter.sample();
+    clearTimeout(this.#lossTimer);
+    this.#sampleAll();
     await this.#writing;
     await this.#write(this.#used, 0);
   }
 
-  get #now(): number {
+  /** Milliseconds since 1970. */
+  get now(): number {
     return (this.own.now ?? Date.now)();
   }
 
@@ -179,7 +241,7 @@ export class DataBudget {
 
   /** What may be used up to now once tunnels pause: the rest of the budget, evenly until the period ends. */
   get #line(): number {
-    const passed = Math.min(1, Math.max(0, (this.#now - this.#since) / (this.#until - this.#since)));
+    const passed = Math.min(1, Math.max(0, (this.now - this.#since) / (this.#until - this.#since)));
     const rest = (1 - PAUSED) * this.plan.bytes - LAST_BYTES;
     return PAUSED * this.plan.bytes + Math.max(0, rest) * passed;
   }
@@ -196,18 +258,28 @@ export class DataBudget {
   }
 
   #look(): void {
-    const now = this.#now;
+    const now = this.now;
     if (now >= this.#until) this.#begin(now);
     else if (now < this.#since && now >= EARLIEST) this.#correct(now);
     const { bytes } = this.plan;
     const isPaused = this.#used >= PAUSED * bytes - LAST_BYTES;
     const isSpent = isPaused && this.#used >= this.#line;
     const level = isSpent ? 'spent' : isPaused ? 'paused' : this.#used >= WARNED * bytes ? 'warned' : 'normal';
-    if (level === this.#level) return;
+    const step = Math.floor((STEPS * this.#used) / bytes);
+    const isNewStep = step !== this.#step;
+    this.#step = step;
+    if (level === this.#level) {
+      if (isNewStep) this.#tell();
+      return;
+    }
     this.#level = level;
-    const facts = { level, used_bytes: Math.round(this.#used), limit_bytes: bytes };
+    const facts = { budget: level, used_bytes: Math.round(this.#used), limit_bytes: bytes };
     if (level === 'normal') this.own.log.info(facts, 'data budget level changed');
     else this.own.log.warn(facts, 'data budget level changed');
+    this.#tell();
+  }
+
+  #tell(): void {
     for (const listener of this.#listeners) listener();
   }
 
@@ -225,6 +297,7 @@ export class DataBudget {
     this.#until = end;
     this.#used = 0;
     this.#saved = 0;
+    this.#tunnels.clear();
     void this.#save();
   }
 
@@ -240,39 +313,14 @@ export class DataBudget {
     const { file, log, write = writeDurably } = this.own;
     this.#saved = counted;
     const since = new Date(this.#since).toISOString();
-    const text = `${JSON.stringify({ since, counted: Math.ceil(counted), spare: Math.ceil(spare) })}\n`;
+    const tunnels = Object.fromEntries([...this.#tunnels].map(([url, bytes]) => [url, Math.round(bytes)]));
+    const text = `${JSON.stringify({ since, counted: Math.ceil(counted), spare: Math.ceil(spare), tunnels })}\n`;
     const before = this.#used;
     try {
       await write(file, text, 0o600);
       this.#passedMeanwhile = Math.max(0, this.#used - before);
     } catch (error) {
       log.error({ file, reason: messageOf(error) }, 'data budget not saved');
-    }
-  }
-}
-
-/** Estimates the packets of a connection from what has passed since it was last looked at. */
-class SocketMeter {
-  #read = 0;
-  #written = 0;
-
-  constructor(
-    private readonly socket: Socket,
-    private readonly count: (bytes: number) => void,
-  ) {}
-
-  sample(): void {
-    const { bytesRead, bytesWritten } = this.socket;
-    const [received, sent] = [bytesRead - this.#read, bytesWritten - this.#written];
-    if (received + sent === 0) return;
-    this.#read = bytesRead;
-    this.#written = bytesWritten;
-    const headers = this.socket.remoteFamily === 'IPv6' ? HEADERS.IPv6 : HEADERS.IPv4;
-    for (const bytes of [received, sent]) {
-      if (bytes === 0) continue;
-      const segments = Math.ceil(bytes / SEGMENT);
-      // An acknowledgement for two of them, and one for the rest.
-      this.count(bytes + headers * (segments + Math.ceil(segments / 2)));
     }
   }
 }

@@ -63,7 +63,7 @@ export class GatewayConnector extends EventEmitter<ConnectorEvents> implements C
     const link = await openLink();
     // Stopped meanwhile.
     if (this.#status.state === 'stopped') return link.close();
-    const { address, probe, connect, connectTo, progress, isMetered = false } = link;
+    const { address, probe, connect, connectTo, progress } = link;
     this.#link = link;
     this.#supervisor = new SessionSupervisor({
       gateway: hostPort(address.host, address.port),
@@ -80,7 +80,10 @@ export class GatewayConnector extends EventEmitter<ConnectorEvents> implements C
       },
       routeChanged: (reason) => this.#second?.session?.end(reason),
       clock,
-      isMetered,
+      // The gateway may change it.
+      get isMetered() {
+        return link.isMetered?.() === true;
+      },
       progress,
       log,
     });
@@ -89,8 +92,15 @@ export class GatewayConnector extends EventEmitter<ConnectorEvents> implements C
         joined: (session: GatewaySession) => this.#joined(session),
         left: (session: GatewaySession) => this.#left(session),
       };
-      this.#second = new SecondSession({ connectTo, ...ends, isReserve: isMetered, clock, log });
+      this.#second = new SecondSession({
+        connectTo,
+        ...ends,
+        isReserve: () => link.isMetered?.() === true,
+        clock,
+        log,
+      });
     }
+    link.onLinkChanged?.(() => this.#second?.look());
     this.#supervisor.start();
   }
 

@@ -27,6 +27,8 @@ export interface GatewayLinkOptions {
   onCommand?: ((command: AgentCommand) => void) | undefined;
   /** Omitted: that of a link whose data costs nothing, and what it learns is not kept. */
   pace?: LinkPace;
+  /** Segments that TCP has sent again; omitted: as the kernel counts them. */
+  sentAgain?: () => Promise<number | null>;
   /** Omitted: the device may send and receive as much as it likes. */
   budget?: DataBudget | null;
   version: string;
@@ -47,7 +49,9 @@ export interface GatewayLink extends GatewayRoute {
   connectTo?(node: GatewayNode, signal: AbortSignal): Promise<GatewaySession>;
   readonly progress: ProgressMonitor;
   /** Data is expensive: a second session is only started when the first is lost. */
-  readonly isMetered?: boolean;
+  readonly isMetered?: () => boolean;
+  /** Calls the listener when that changes; omitted: it does not. */
+  onLinkChanged?(listener: () => void): void;
   /** Call this when no session is left. */
   close(): void;
 }

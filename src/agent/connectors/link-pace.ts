@@ -20,14 +20,20 @@ const RETRY_MS = 24 * 3_600_000;
 
 export type LinkKind = keyof typeof MOST_TICKS;
 
-const Learnt = z.object({ heartbeat_s: z.number().positive() });
+const Learnt = z.object({
+  heartbeat_s: z.number().positive().catch(Number.POSITIVE_INFINITY),
+  /** What the gateway has said last, if it has said something. */
+  metered: z.boolean().nullable().catch(null),
+});
 
 /**
  * How far apart the heartbeats of this device's links may be. NATs forget idle connections after a time that they do not tell,
  * so it is learnt from silent losses, and kept over restarts.
  */
 export class LinkPace {
-  readonly moreMs: number;
+  #kind: LinkKind;
+  /** Called when it changes. */
+  onKind: (() => void) | null = null;
   #ticks: number;
   #changedAt: number;
   /** Ticks between heartbeats of a link that was lost silently, and when that was noticed. */
@@ -35,14 +41,34 @@ export class LinkPace {
 
   /** @param keep gets each change: a handful a day at most */
   constructor(
-    readonly kind: LinkKind,
+    /** What the device says itself. */
+    readonly own: LinkKind,
     private readonly clock: Clock,
     learntTicks = Number.POSITIVE_INFINITY,
-    private readonly keep: (ticks: number) => void = () => {},
+    private readonly keep: (learnt: { ticks: number; metered: boolean | null }) => void = () => {},
+    private metered: boolean | null = null,
   ) {
-    this.moreMs = MORE_MS[kind];
-    this.#ticks = Math.max(BUSY_TICKS, Math.min(learntTicks, MOST_TICKS[kind]));
+    this.#kind = own;
+    this.#ticks = Math.max(BUSY_TICKS, Math.min(learntTicks, MOST_TICKS[own]));
     this.#changedAt = clock.now();
+    this.#choose();
+  }
+
+  get kind(): LinkKind {
+    return this.#kind;
+  }
+
+  get moreMs(): number {
+    return MORE_MS[this.#kind];
+  }
+
+  /** The gateway says whether the link is metered; null: it leaves that to the device. */
+  follow(metered: boolean | null): void {
+    if (metered === this.metered) return;
+    this.metered = metered;
+    this.#choose();
+    this.keep({ ticks: this.#ticks, metered });
+    this.onKind?.();
   }
 
   /** The most ticks between heartbeats of an idle link. */
@@ -65,31 +91,47 @@ export class LinkPace {
     this.#change(Math.floor(Math.min(lost.ticks, this.#ticks) / 2));
   }
 
+  #choose(): void {
+    const before = MOST_TICKS[this.#kind];
+    this.#kind = this.metered === null ? this.own : this.metered ? 'metered' : 'default';
+    const most = MOST_TICKS[this.#kind];
+    // Pauses that were as long as they get have shown no limit.
+    this.#ticks = this.#ticks === before ? most : Math.min(this.#ticks, most);
+  }
+
   #change(ticks: number): void {
     const next = Math.max(BUSY_TICKS, Math.min(ticks, MOST_TICKS[this.kind]));
     this.#changedAt = this.clock.now();
     if (next === this.#ticks) return;
     this.#ticks = next;
-    this.keep(next);
+    this.keep({ ticks: next, metered: this.metered });
   }
 }
 
-/** Reads what was learnt, and keeps what will be. A file that is missing or damaged is nothing learnt. */
+/**
+ * Reads what was learnt, and keeps what will be. A file that is missing or damaged is nothing learnt.
+ *
+ * @param isFixed whether the gateway has no say: the link has a data budget
+ */
 export async function openLinkPace(
-  kind: LinkKind,
+  { kind, isFixed }: { kind: LinkKind; isFixed: boolean },
   file: string,
   { clock, log }: { clock: Clock; log: Log },
 ): Promise<LinkPace> {
   let writing: Promise<unknown> = Promise.resolve();
-  const keep = (ticks: number) => {
-    const text = `${JSON.stringify({ heartbeat_s: (ticks * TICK_MS) / 1000 })}\n`;
-    log.info({ heartbeat_s: (ticks * TICK_MS) / 1000 }, 'time between heartbeats changed');
+  const keep: ConstructorParameters<typeof LinkPace>[3] = ({ ticks, metered }) => {
+    const heartbeat_s = (ticks * TICK_MS) / 1000;
+    const text = `${JSON.stringify({ heartbeat_s, metered })}\n`;
+    log.info({ heartbeat_s, link: pace.kind }, 'time between heartbeats changed');
     writing = writing
       .then(() => writeDurably(file, text, 0o600))
       .catch((error: unknown) => log.debug({ reason: messageOf(error) }, 'time between heartbeats not saved'));
   };
   const learnt = await readFile(file, 'utf8')
-    .then((text) => Learnt.parse(JSON.parse(text)).heartbeat_s)
-    .catch(() => Number.POSITIVE_INFINITY);
-  return new LinkPace(kind, clock, Math.round((learnt * 1000) / TICK_MS), keep);
+    .then((text) => Learnt.parse(JSON.parse(text)))
+    .catch(() => ({ heartbeat_s: Number.POSITIVE_INFINITY, metered: null }));
+  const ticks = Math.round((learnt.heartbeat_s * 1000) / TICK_MS);
+  const pace = new LinkPace(kind, clock, ticks, keep, isFixed ? null : learnt.metered);
+  if (isFixed) pace.follow = () => {};
+  return pace;
 }

@@ -40,7 +40,7 @@ export class SecondSession {
       joined(session: GatewaySession): void;
       left(session: GatewaySession): void;
       /** It is only started when the first one is lost, and ends when that is back. */
-      isReserve?: boolean;
+      isReserve?: () => boolean;
       clock: Clock;
       log: Log;
     },
@@ -48,6 +48,10 @@ export class SecondSession {
 
   get session(): GatewaySession | null {
     return this.#session;
+  }
+
+  get #isReserve(): boolean {
+    return this.options.isReserve?.() === true;
   }
 
   /** `host:port` of the gateway with the session; null while there is none. */
@@ -60,6 +64,11 @@ export class SecondSession {
     this.#first = first;
     this.#wake();
     if (first?.node) this.#running ??= this.#run();
+  }
+
+  /** To be called when it is in reserve from now on, or no longer. */
+  look(): void {
+    this.#wake();
   }
 
   async stop(): Promise<void> {
@@ -92,16 +101,16 @@ export class SecondSession {
   }
 
   async #next(logs: boolean, signal: AbortSignal): Promise<GatewaySession | null> {
-    if (!this.options.isReserve) return this.#open(await this.#others(await this.#firstOnline(signal)), logs, signal);
     // The first one is asked once for each of its sessions, while it can say.
-    while (this.#first !== null || this.#known === null) {
+    while (this.#isReserve && (this.#first !== null || this.#known === null)) {
       const first = await this.#firstOnline(signal);
       this.#known = await this.#others(first);
-      while (this.#first === first) await this.#change(signal);
+      while (this.#first === first && this.#isReserve) await this.#change(signal);
       // Most of the time it is back at once, and costs nothing more.
       if (this.#first === null) await this.options.clock.sleep(RESERVE_MS, signal);
     }
-    return this.#open(this.#known, logs, signal);
+    const nodes = this.#isReserve && this.#known ? this.#known : await this.#others(await this.#firstOnline(signal));
+    return this.#open(nodes, logs, signal);
   }
 
   async #firstOnline(signal: AbortSignal): Promise<GatewaySession> {
@@ -111,7 +120,7 @@ export class SecondSession {
     }
   }
 
-  /** Resolves when the first session has changed. */
+  /** Resolves when the first session has changed, or whether this one is in reserve. */
   #change(signal: AbortSignal): Promise<void> {
     return withOwnSignal(signal, (own) => {
       return new Promise((resolve, reject) => {
@@ -187,10 +196,10 @@ export class SecondSession {
 
   /** Ends the session when the first one has come to the same gateway, and there is another one. */
   async #moveFromFirst(session: GatewaySession, signal: AbortSignal): Promise<void> {
-    const { clock, isReserve = false } = this.options;
+    const { clock } = this.options;
     for (;;) {
       const first = this.#first;
-      if (isReserve) {
+      if (this.#isReserve) {
         await this.#firstOnline(signal);
         await clock.sleep(SETTLE_MS, signal);
         if (this.#first !== null) return session.close(MOVE_MS);

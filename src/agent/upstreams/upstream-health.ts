@@ -279,7 +279,8 @@ export class UpstreamHealth {
     if (wasDown && (!forClient || this.now() - this.#loggedAt < REPEAT_MS)) return;
     const isFault = error instanceof UpstreamFault;
     this.log.warn(
-      { upstream, reason, times: this.#times },
+      // A check has found it, and no client yet.
+      { upstream, reason, ...(this.#times > 0 && { times: this.#times }) },
       isFault ? 'TLS with upstream failed' : 'upstream unreachable',
     );
     this.#times = 0;

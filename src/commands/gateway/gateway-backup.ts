@@ -145,7 +145,7 @@ async function restoreSettings(backup: ReadBackup, key: Buffer, { texts, setting
   const kept = parseDotenv(saved);
   const different = Object.entries(kept).filter(([name, value]) => texts[name] !== value);
   const wanted = different.filter(([name]) => !OF_PLACE.includes(name)).map(([name, value]) => ({ name, value }));
-  const isNew = texts.GATEWAY_DOMAIN === undefined;
+  const isNew = texts.GATEWAY_DOMAIN === undefined && texts.GATEWAY_IP === undefined;
   if (isNew && wanted.length > 0) {
     // The service reads its settings by its group.
     const present = statSync(settingsFile, { throwIfNoEntry: false });

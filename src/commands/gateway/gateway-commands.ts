@@ -1,11 +1,9 @@
-import { Argument, type Command } from 'commander';
-import type { Row, Store } from '../../gateway/offline/command-store.ts';
-import { printable } from '../../lib/terminal-text.ts';
+import { Argument, type Command, Option } from 'commander';
+import type { RevocationReason } from '../../gateway/offline/command-store.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { VARIABLES } from '../../settings/variables.ts';
 import { examples, historyOptions, parsedOption, refuseUsage } from '../command-line.ts';
 import type { HistoryChoice } from '../history-text.ts';
-import { jsonText, note, print } from '../output.ts';
 import { withStore } from '../settings-place.ts';
 import { type ShareOptions, shareOptions } from '../share-link-calls.ts';
 import type { BackupOptions, RestoreOptions } from './gateway-backup.ts';
@@ -40,11 +38,7 @@ export function addGatewayCommand(program: Command, { run, settings }: GatewayCo
     .description('Check that the gateway on this machine is alive, for containers and scripts')
     .option('--json', 'Print JSON')
     .action(async (options: { json?: boolean }) => (await import('./gateway-health.ts')).gatewayHealth(options));
-  gateway
-    .command('certificates')
-    .description('Show the status of automatic certificates; works while the gateway runs')
-    .option('--json', 'Print JSON')
-    .action((options: { json?: boolean }) => withStore(settings(), (store) => listCertificates(store, options)));
+  addCertificateCommands(gateway, settings);
   gateway
     .command('doctor')
     .description('Diagnose settings, disk, database, CA, clock, ports, DNS and certificates of the gateway')
@@ -434,38 +428,27 @@ function repeated(text: string, before: string[] = []): string[] {
   return [...before, text];
 }
 
-/** Prints the status of automatic certificates, those of the gateway's own names first. */
-function listCertificates({ ownDomains, reservedDomains, tlsCertificates }: Store, { json }: { json?: boolean }): void {
-  const managed = [...ownDomains.managed(), ...reservedDomains.managed()];
-  const endOf = ({ certificate_id: id }: Row<'ownDomains'>) => id && tlsCertificates.get(id)?.facts.not_after;
-  if (json) {
-    const shown = managed.map((row) => {
-      const { error_code = null, msg = null, retries_at = null } = row.job ?? {};
-      const next = {
-        renews_at: row.job ? null : row.renews_at,
-        is_pending: row.job !== null,
-        error_code,
-        msg,
-        retries_at,
-      };
-      return { domain: row.domain, valid_until: endOf(row) ?? null, ...next };
-    });
-    return void print(jsonText(shown));
-  }
-  if (managed.length === 0) {
-    note('No automatic certificates: no reserved domain has a management policy.');
-    return;
-  }
-  const width = Math.max(...managed.map(({ domain }) => domain.length));
-  for (const row of managed) {
-    const ends = endOf(row);
-    const parts = [...(ends ? [`valid until ${ends}`] : []), nextStep(row)];
-    print(printable(`${row.domain.padEnd(width)}  ${parts.join('; ')}`));
-  }
-}
-
-function nextStep({ job, renews_at }: Row<'ownDomains'>): string {
-  if (!job) return `renews at ${renews_at}`;
-  if (!job.error_code) return 'pending';
-  return `${job.error_code}: ${job.msg} Next try at ${job.retries_at}.`;
+function addCertificateCommands(gateway: Command, settings: () => GatewayServerSettings): void {
+  const load = () => import('./gateway-certificates.ts');
+  const certificates = gateway.command('certificates').description('Show, replace and revoke automatic certificates');
+  certificates
+    .command('list', { isDefault: true })
+    .description('Show the status of automatic certificates; works while the gateway runs (the default command)')
+    .option('--json', 'Print JSON')
+    .action(async (options: { json?: boolean }) => (await load()).listCertificates(settings(), options));
+  examples(certificates.command('revoke'), "gateway certificates revoke '*.example.com'")
+    .description('Replace a certificate by one with another key, then revoke it at its CA')
+    .argument('<domain>', 'the name as listed')
+    .addOption(
+      new Option('--reason <reason>', 'Why, as its CA publishes it')
+        .choices(['keyCompromise', 'superseded', 'cessationOfOperation'] satisfies RevocationReason[])
+        .default('keyCompromise'),
+    )
+    .action(async (domain: string, { reason }: { reason: RevocationReason }) =>
+      (await load()).revokeDomain(settings(), domain, reason),
+    );
+  certificates
+    .command('rotate-account')
+    .description('Change the key of the account at the CA')
+    .action(async () => (await load()).rotateAccount(settings()));
 }

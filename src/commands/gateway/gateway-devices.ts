@@ -1,6 +1,7 @@
 import { OperatorError } from '../../lib/errors.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
 import type { ManagementClient } from '../../management/client.ts';
+import { presenceOf } from '../../management/device-presence.ts';
 import { type Device, type DeviceFilters, devices as resource } from '../../management/resources/device.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { jsonText, note, print, table } from '../output.ts';
@@ -61,10 +62,11 @@ export function filtersOf({ agentVersion, ...chosen }: Omit<ListChoice, 'json'>)
   return { ...chosen, ...(agentVersion !== undefined && { version: agentVersion }) };
 }
 
-function stateOf({ status, online_since, last_seen_at }: Device): string {
+function stateOf({ status, ...device }: Device): string {
   if (status !== 'enrolled') return status;
-  if (online_since !== null) return 'online';
-  return last_seen_at === null ? 'never online' : 'offline';
+  const presence = presenceOf(device, Date.now());
+  if (presence === 'never') return 'never online';
+  return presence === 'away' ? `offline until ${device.data_budget?.back_at}` : presence;
 }
 
 export async function changeDevice(
@@ -86,6 +88,17 @@ export async function renameDevice(settings: GatewayServerSettings, wanted: stri
     return client.devices.update(device.id, { name });
   });
   print(`renamed; it becomes ${renamed.name} when this runs on it:\n  sudo device-agent join`);
+}
+
+export type LinkChoice = Device['link_setting'];
+
+/** Says whether the link of a device is metered; `device`: that is up to the device. */
+export async function setLink(settings: GatewayServerSettings, wanted: string, link: LinkChoice): Promise<void> {
+  const { name } = await withGateway(settings, async (client) => {
+    const { id } = await find(client, wanted);
+    return client.devices.update(id, { link_setting: link });
+  });
+  print(link === 'device' ? `the link of ${name} is what AGENT_LINK says there` : `the link of ${name} is ${link}`);
 }
 
 /** Releases a name directly below the site of a device. */

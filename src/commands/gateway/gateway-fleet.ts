@@ -1,10 +1,12 @@
-import { type Command, InvalidArgumentError, Option } from 'commander';
+import { Argument, type Command, InvalidArgumentError, Option } from 'commander';
 import type { BulkActionName } from '../../management/resources/bulk-action.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { countOption, duration, examples } from '../command-line.ts';
 import type { BulkChoice } from './gateway-bulk.ts';
-import type { ListChoice } from './gateway-devices.ts';
+import type { LinkChoice, ListChoice } from './gateway-devices.ts';
 import type { InviteChoice, InviteOptions } from './gateway-invite.ts';
+
+const LINKS: readonly LinkChoice[] = ['metered', 'default', 'device'];
 
 /** Adds the commands of `device-agent gateway` for sites with many devices. */
 export function addFleetCommands(gateway: Command, settings: () => GatewayServerSettings): void {
@@ -105,6 +107,9 @@ function addDeviceCommands(gateway: Command, settings: () => GatewayServerSettin
   deviceCommand('rename', 'Rename a device; it takes the name when `device-agent join` runs on it again')
     .argument('<name>', 'the new name')
     .action(async (device: string, name: string) => (await load()).renameDevice(settings(), device, name));
+  deviceCommand('link', 'Say whether the link of a device is metered, such as a SIM card; its agent follows at once')
+    .addArgument(new Argument('<link>', 'device: what AGENT_LINK on the device says').choices(LINKS))
+    .action(async (device: string, link: LinkChoice) => (await load()).setLink(settings(), device, link));
   deviceCommand('release', 'Release a name directly below the site, so that other devices can get it')
     .argument('<label>', 'such as camera for camera.site-a.example.com, as listed')
     .action(async (device: string, label: string) => (await load()).releaseName(settings(), device, label));

@@ -72,7 +72,7 @@ function isAddressOnly({ domain, ip }: GatewayServerSettings): boolean {
 }
 
 function recordsOf({ settings, addresses }: InitResult) {
-  return gatewayRecords(settings, addresses ?? publicAddresses());
+  return gatewayRecords(settings, addresses ?? (settings.ip === null ? publicAddresses() : [settings.ip]));
 }
 
 function describeRecords(result: InitResult): string[] {

@@ -46,7 +46,7 @@ export function initialSettings(
     ...(database !== null && { GATEWAY_DATABASE_URL: database }),
     ...(nodeAddress !== null && { GATEWAY_NODE_ADDRESS: nodeAddress }),
     ...(encryptionKey !== null && { GATEWAY_ENCRYPTION_KEY: encryptionKey }),
-    ...(!acme && isPublicDomain(domain ?? '') && { GATEWAY_ACME_DIRECTORY: LOCAL_CA }),
+    ...(!acme && isCertified({ domain, ip }) && { GATEWAY_ACME_DIRECTORY: LOCAL_CA }),
   };
   const told: Record<string, string> = { ...environment, ...options };
   const defaults = defaultSettings(wanted, told.GATEWAY_ACME_DIRECTORY !== LOCAL_CA, interfaces);
@@ -67,6 +67,7 @@ function defaultSettings({ domain, ip, isService }: WantedGateway, acme: boolean
   if (isService) {
     settings.push({ name: 'GATEWAY_HTTPS_PORT', value: '443' }, { name: 'GATEWAY_HTTP_PORT', value: '80' });
   }
+  if (domain === null && isService && acme && isCertified({ domain, ip })) settings.push(...ADDRESS_CERTIFICATE);
   if (isPublic && isService && acme) settings.push(...certificateSettings(interfaces));
   else if (isPublic) {
     const comment = 'Certificates of the gateway’s own CA only; remove this line for those of Let’s Encrypt.';
@@ -74,6 +75,20 @@ function defaultSettings({ domain, ip, isService }: WantedGateway, acme: boolean
   }
   return settings;
 }
+
+/** Whether public CAs certify the gateway's domain, or else its address. They do not for private ones. */
+function isCertified({ domain, ip }: Pick<WantedGateway, 'domain' | 'ip'>): boolean {
+  return domain === null ? parseAddress(ip ?? '')?.range() === 'unicast' : isPublicDomain(domain);
+}
+
+const ADDRESS_CERTIFICATE: readonly InitialSetting[] = [
+  {
+    name: 'GATEWAY_ACME_DIRECTORY',
+    value: 'letsencrypt',
+    comment: 'A certificate of Let’s Encrypt for the address; ordering it accepts its terms of service.',
+  },
+  { name: 'GATEWAY_ACME_OWN_NAMES', value: 'public' },
+];
 
 function certificateSettings(interfaces: Interfaces): InitialSetting[] {
   const comment =

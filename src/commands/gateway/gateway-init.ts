@@ -191,7 +191,7 @@ function missingSettings(
   const { database = null, nodeAddress = null, encryptionKey } = options;
   const shared = { database, nodeAddress, encryptionKey };
   const wanted = { domain, ip, isService, acme, httpsPort, httpPort, email, ...shared, environment };
-  return initialSettings(wanted, (name) => name in texts);
+  return initialSettings(wanted, (name) => name in texts).filter(({ name, value }) => texts[name] !== value);
 }
 
 const valuesOf = (settings: readonly InitialSetting[]) =>

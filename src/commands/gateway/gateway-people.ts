@@ -1,5 +1,5 @@
 import type { z } from 'zod';
-import { signInOrigin } from '../../gateway/endpoints/domain-names.ts';
+import { hasNoDomain, signInOrigin } from '../../gateway/endpoints/domain-names.ts';
 import type { Row, Store } from '../../gateway/offline/command-store.ts';
 import {
   addPerson,
@@ -8,6 +8,7 @@ import {
   issuePersonLink,
   issuerBelow,
   LINK_HOURS,
+  NEEDS_DOMAIN_FOR_PEOPLE,
   removePerson,
 } from '../../gateway/sign-in/manage-sign-ins.ts';
 import { OperatorError } from '../../lib/errors.ts';
@@ -28,7 +29,7 @@ export interface AddPersonOptions {
   json?: boolean;
 }
 
-type Place = Pick<GatewayServerSettings, 'apiUrl' | 'domain' | 'httpsPort'>;
+type Place = Pick<GatewayServerSettings, 'apiUrl' | 'domain' | 'httpsPort' | 'ip'>;
 
 /**
  * Adds a person, and prints the link by which they choose how to sign in.
@@ -41,6 +42,7 @@ export async function addGatewayPerson(
   email: string,
   { name, group: groups, dashboard, json }: AddPersonOptions,
 ): Promise<void> {
+  requireDomain(place);
   const person = valid(PersonCreate, { email, name, groups, dashboard });
   const { id, link } = await store.database.write(() => {
     const row = addedOnce(store, person);
@@ -170,6 +172,10 @@ function valid<S extends z.ZodType>(schema: S, sent: unknown): z.output<S> {
   const result = schema.safeParse(sent, { error: validationMessage });
   if (result.success) return result.data;
   throw new OperatorError(refusalOf(result.error).text, 2);
+}
+
+function requireDomain({ domain, ip }: Place): void {
+  if (hasNoDomain({ baseDomain: domain.toLowerCase(), ip })) throw new OperatorError(NEEDS_DOMAIN_FOR_PEOPLE, 2);
 }
 
 function shownLink({ apiUrl, domain, httpsPort }: Place, { path, expires_at }: IssuedPersonLink) {

@@ -6,6 +6,7 @@ import { createFolder } from '../../lib/files/durable-write.ts';
 import { createLog, type Log } from '../../lib/log/log.ts';
 import { hostPort } from '../../lib/network/ip-address.ts';
 import { type HeldSocket, heldSockets, isAt } from '../../lib/network/listen.ts';
+import { describePortRange } from '../../lib/network/port-range.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
 import { startError } from '../../lib/process/start-error.ts';
 import { GATEWAY_SERVICE } from '../../service/service.ts';
@@ -98,12 +99,16 @@ function programOf({ httpsPort, sessionAddress }: Gateway): SupervisedProgram {
   return { describe: () => `serving on port ${httpsPort}, agents at ${sessionAddress}`, silentMs: () => 0 };
 }
 
-function announce(gateway: Gateway, { tcpPorts }: GatewayServerSettings, log: Log): void {
+function announce(gateway: Gateway, { tcpPorts, httpsPorts, ip }: GatewayServerSettings, log: Log): void {
   const { sessionAddress, httpsPort, httpPort, caFile, apiUrl, sessions } = gateway;
   const { sessions: max_sessions, limitedBy: limited_by } = sessions.room;
   const tcp = tcpPorts && `${tcpPorts.first}-${tcpPorts.last}`;
-  const addresses = { agents: sessionAddress, https: httpsPort, http: httpPort, tcp, api: apiUrl, ca: caFile };
-  log.info({ ...addresses, max_sessions, limited_by }, 'gateway listening');
+  const https_ports = ip && httpsPorts && describePortRange(httpsPorts);
+  const ports = { https: httpsPort, http: httpPort, tcp, https_ports };
+  log.info(
+    { agents: sessionAddress, ...ports, api: apiUrl, ca: caFile, max_sessions, limited_by },
+    'gateway listening',
+  );
   if (gateway.store.apiKeys.page(null, 1).length > 0) return;
   log.info({ command: ownCommand('gateway api-key create --description laptop') }, 'no API key yet; create one');
 }

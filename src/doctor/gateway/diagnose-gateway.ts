@@ -111,7 +111,7 @@ async function networkChecks(
 ): Promise<Check[]> {
   const { domain, dataDir, httpsPort, acme, balancers } = settings;
   const caPem = await readFile(join(dataDir, 'gateway', 'ca.pem'), 'utf8').catch(() => null); // the CA's check says why
-  const gateway: Recognition = { domain, httpsPort, caPem, balancers };
+  const gateway: Recognition = { domain, httpsPort, caPem: [caPem ?? '', acme?.issuers ?? ''].join('\n'), balancers };
   const runs = isRunning(settings, gateway, patience);
   const names = findNames(settings, acme?.resolvers ?? null, patience);
   return [

@@ -20,7 +20,7 @@ export interface ApiContext extends Pick<GatewayContext, 'store' | 'domains' | '
   history?: Pick<TrafficHistory, 'read' | 'readBriefly' | 'top' | 'devicesOf' | 'wasAway'> | null;
   /** Null, or left out: the gateway asks no endpoints as clients do. */
   probes?: Pick<PublicProbes, 'at' | 'counts'> | null;
-  sightings: Pick<DeviceSightings, 'latest'>;
+  sightings: Pick<DeviceSightings, 'latest' | 'changed'>;
   links: Links;
   /** Called when a domain may need a certificate, or no longer needs one. */
   wakeCertificateRenewal: () => void;

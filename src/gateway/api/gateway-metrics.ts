@@ -1,6 +1,7 @@
 import { Counter, Gauge, Registry } from 'prom-client';
 import { addProcessMetrics } from '../../lib/process/process-metrics.ts';
 import { CONDITION_IDS } from '../../management/condition-kinds.ts';
+import { BUDGET_STATES } from '../../management/resources/device.ts';
 import type { Condition } from '../conditions/conditions.ts';
 import type { LiveView } from '../endpoints/live-view.ts';
 import { CONNECTION_KINDS, type EdgeCounters, WAIT_OUTCOMES } from '../metrics/edge-counters.ts';
@@ -33,6 +34,7 @@ export class GatewayMetrics {
   constructor({ live, counters, store, conditions, probes = null }: MetricsSource) {
     addProcessMetrics(this.registry);
     this.#addOnline(live);
+    this.#addBudgets(store);
     this.#addTraffic(counters);
     this.#addRefusals(counters);
     this.#addCertificates(store);
@@ -63,6 +65,14 @@ export class GatewayMetrics {
     this.#addGauge('device_agent_gateway_labeled_tunnels', 'Labelled tunnels online.', [], (gauge) =>
       gauge.set(live.counts().labelled),
     );
+  }
+
+  #addBudgets({ devices }: Store): void {
+    const help = 'Devices with a data budget, by what they have used of it; away: offline by plan.';
+    this.#addGauge('device_agent_gateway_data_budgets', help, ['state'], (gauge) => {
+      for (const state of BUDGET_STATES) gauge.set({ state }, 0);
+      for (const { state, devices: count } of devices.budgetStates()) gauge.set({ state }, count);
+    });
   }
 
   #addTraffic(counters: EdgeCounters): void {

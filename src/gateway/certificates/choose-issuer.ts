@@ -1,7 +1,16 @@
+import { X509Certificate } from 'node:crypto';
 import { join } from 'node:path';
 import type { AcmeSettings } from '../../settings/certificate-settings.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
 import { dnsTargets } from '../endpoints/domain-names.ts';
+import type { AcmeIssuer } from './acme/acme-issuer.ts';
+import {
+  forgetRevocation,
+  nextAccountKey,
+  pendingRevocations,
+  REVOCATION_REASONS,
+  type RevocationReason,
+} from './certificate-errands.ts';
 import type { Challenges } from './challenges/challenges.ts';
 import { ownTargets } from './gateway-names.ts';
 import {
@@ -12,12 +21,12 @@ import {
 } from './issuing/certificate-issuer.ts';
 import type { LocalCa } from './local-ca/local-ca.ts';
 
-type IssuerContext = Pick<GatewayContext, 'options' | 'store' | 'domains' | 'clock'>;
+type IssuerContext = Pick<GatewayContext, 'options' | 'store' | 'domains' | 'clock' | 'log'>;
 
 export function chooseIssuer(context: IssuerContext, ca: LocalCa, challenges: Challenges): CertificateIssuer {
   const { acme = null } = context.options;
   if (acme === null) return new LocalCaIssuer(ca);
-  let issuer: Promise<CertificateIssuer> | null = null;
+  let issuer: Promise<AcmeIssuer> | null = null;
   return {
     usesOurClock: false,
     async issue(request, signal) {
@@ -27,21 +36,39 @@ export function chooseIssuer(context: IssuerContext, ca: LocalCa, challenges: Ch
     },
     async renewalAdvice(certificatePem, signal) {
       issuer ??= acmeIssuer(acme, context, challenges);
-      return (await (await issuer).renewalAdvice?.(certificatePem, signal)) ?? null;
+      return (await issuer).renewalAdvice(certificatePem, signal);
+    },
+    async doErrands(signal) {
+      const { database } = context.store;
+      const revocations = pendingRevocations(database);
+      if (revocations.length === 0 && nextAccountKey(context.store) === null) return;
+      issuer ??= acmeIssuer(acme, context, challenges);
+      const ca = await issuer;
+      for (const { certificate, reason } of revocations) {
+        const refusal = await ca.revoke(certificate, REVOCATION_REASONS[reason as RevocationReason] ?? 0, signal);
+        await database.write(() => forgetRevocation(database, certificate));
+        const { serialNumber: serial } = new X509Certificate(certificate);
+        if (refusal === null) context.log.info({ serial }, 'certificate revoked');
+        else context.log.warn({ serial, reason: refusal }, 'certificate not revoked: its CA refuses');
+      }
+      if (nextAccountKey(context.store) === null) return;
+      await ca.changeAccountKey(signal);
+      context.log.info({ ca: acme.directoryUrl }, 'key of the ACME account changed');
     },
   };
 }
 
 async function acmeIssuer(settings: AcmeSettings, context: IssuerContext, challenges: Challenges) {
   const { options, store, domains, clock } = context;
-  const [{ AcmeAccountKey, AcmeCa }, { AcmeIssuer }] = await Promise.all([
+  const [{ AcmeAccountKey, AcmeCa }, acme] = await Promise.all([
     import('./acme/acme-account.ts'),
     import('./acme/acme-issuer.ts'),
   ]);
   const shared = store.database.isReplica ? store.database : null;
+  const facts = store.database.unwritable === null ? store.database : null;
   const key = new AcmeAccountKey(join(options.dataDir, 'gateway', 'acme-account.key'), store.box, shared);
   const order = {
-    ca: new AcmeCa(settings, key, store.database.unwritable === null ? store.database : null),
+    ca: new AcmeCa(settings, key, facts, () => (facts === null ? null : nextAccountKey(store))),
     targets: (domain: string) => ownTargets(domain, domains) ?? dnsTargets(domain, store.account, domains),
     trust: settings.trust,
     plainChallenges: ['http-01', 'tls-alpn-01'] as const,
@@ -49,7 +76,7 @@ async function acmeIssuer(settings: AcmeSettings, context: IssuerContext, challe
     profile: settings.profile ?? null,
     chain: settings.chain ?? null,
   };
-  return new AcmeIssuer(order, { ...challenges, clock });
+  return new acme.AcmeIssuer(order, { ...challenges, clock });
 }
 
 /** Issues certificates with the gateway's own CA, without checking DNS. Only clients that trust this CA accept them. */

@@ -1,12 +1,26 @@
 import type { OwnNamesChoice } from '../../settings/certificate-settings.ts';
-import { apiHost, connectHost, type DnsTargets, type DomainSettings, signInHost } from '../endpoints/domain-names.ts';
+import {
+  apiHost,
+  connectHost,
+  type DnsTargets,
+  type DomainSettings,
+  hasNoDomain,
+  signInHost,
+} from '../endpoints/domain-names.ts';
 import type { StoredCertificatePolicy } from '../store/domains.ts';
 import type { Store } from '../store/store.ts';
 import { freshJob, withPolicy } from './renewal-schedule.ts';
 
 /** The gateway's names that need certificates. The wildcard covers all endpoints, and can only be validated with DNS. */
-export function ownNames(choice: OwnNamesChoice, { baseDomain }: DomainSettings, answersDns: boolean): string[] {
+export function ownNames(choice: OwnNamesChoice, domains: DomainSettings, answersDns: boolean): string[] {
   if (choice === 'none') return [];
+  const { baseDomain, ip = null } = domains;
+  const addresses = ip === null ? [] : [ip];
+  if (hasNoDomain(domains)) return addresses;
+  return [...namesOf(choice, baseDomain, answersDns), ...addresses];
+}
+
+function namesOf(choice: OwnNamesChoice, baseDomain: string, answersDns: boolean): string[] {
   if (answersDns) return [`*.${baseDomain}`, baseDomain];
   const forBrowsers = [apiHost(baseDomain), signInHost(baseDomain)];
   return choice === 'all' ? [...forBrowsers, connectHost(baseDomain)] : forBrowsers;

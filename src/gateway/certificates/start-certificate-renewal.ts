@@ -6,6 +6,7 @@ import { chooseIssuer } from './choose-issuer.ts';
 import type { ManagedTable } from './early-renewal.ts';
 import { claimGatewayNames, ownNames } from './gateway-names.ts';
 import type { LocalCa } from './local-ca/local-ca.ts';
+import { runErrands } from './run-errands.ts';
 
 /** Starts obtaining and renewing certificates, and answering challenges. @throws the system's error for the DNS port */
 export async function startCertificateRenewal(
@@ -57,6 +58,9 @@ export async function startCertificateRenewal(
     else cluster.primary.whileSelf(start);
   };
   provision(store.reservedDomains);
+  const errands = () => runErrands(context, issuer);
+  if (cluster === null) onStop(errands());
+  else cluster.primary.whileSelf(errands);
   const names = ownNames(acme?.ownNames ?? 'none', domains, dnsPort !== null);
   const isKept = keepsOwnNames && names.length === 0;
   if (isKept && store.ownDomains.managed().length > 0) log.warn("certificates of the gateway's own names not renewed");

@@ -30,6 +30,7 @@ export interface ConditionSources extends EndpointSources {
     | 'siteNames'
     | 'ownDomains'
     | 'reservedDomains'
+    | 'certificateAuthorities'
     | 'eventDeliveries'
     | 'eventDestinations'
     | 'now'
@@ -80,6 +81,8 @@ const RECENT_MS = 10 * 60_000;
 const DAY_MS = 86_400_000;
 /** A daily backup may take a while, and a day may have 25 hours. */
 const BACKUP_MS = 26 * 3_600_000;
+/** Clients need other certificates by then, which takes an operator weeks. */
+const AUTHORITY_SOON_MS = 30 * DAY_MS;
 /** An operator has so long to have a manifest of a release renewed. */
 const RELEASE_SOON_MS = 5 * DAY_MS;
 /** Who has done nothing about a failed update by then does nothing. */
@@ -103,6 +106,7 @@ const PROBES = {
   latency: latencyProblem,
   endpoint_unreachable: unreachedProblem,
   domain_certificate: ({ store }) => certificateProblem(store, store.reservedDomains),
+  client_authority: authorityProblem,
   gateway_silent: silentProblem,
   update_stopped: stoppedProblem,
   update_failed: updateProblem,
@@ -231,9 +235,12 @@ function primaryProblem({ hasNoPrimary, databaseAway }: ConditionSources): Detec
   };
 }
 
-/** Devices that have joined, were online, and are not. */
+const isOnlineNow = (live: ConditionSources['live']) => (credentialId: string) =>
+  live.find.sessionsOf(credentialId).length > 0;
+
+/** Devices that have joined, were online, and are not, though they have not said that they would be away. */
 function deviceProblem({ store: { devices }, live }: ConditionSources): Detected | null {
-  const offline = devices.offline((credentialId) => live.find.sessionsOf(credentialId).length > 0);
+  const offline = devices.offline(isOnlineNow(live));
   if (offline.length === 0) return null;
   return {
     message: `devices are offline: ${listed(offline.map(({ name, site }) => `${name} at ${site}`))}`,
@@ -243,16 +250,20 @@ function deviceProblem({ store: { devices }, live }: ConditionSources): Detected
   };
 }
 
-/** Devices that are online and have used four fifths of their data budget. */
+/** Devices that have used four fifths of their data budget, online or away for it. */
 function budgetProblem({ store: { devices }, live }: ConditionSources): Detected | null {
   const near = [...live.find.sessionsWithBudget()].filter(({ budgetPercent = 0 }) => budgetPercent >= WARNED_PERCENT);
-  if (near.length === 0) return null;
-  const subjects = near.map(({ id, credentialId, budgetPercent = 0, ip }) => {
+  const away = devices.away(isOnlineNow(live)).map(({ id: key, name, site, labels, data_budget }) => ({
+    ...{ key, name, site, labels, message: `its data budget is used up: it comes back at ${data_budget?.back_at}` },
+  }));
+  const online = near.map(({ id, credentialId, budgetPercent = 0, ip }) => {
     const device = credentialId === null ? null : devices.byCredential(credentialId);
     const message = `${budgetPercent} % of its data budget are used`;
     const known = device && { key: device.id, name: device.name, site: device.site, labels: device.labels };
     return { ...(known ?? { key: credentialId ?? id, name: credentialId ?? ip, site: null }), message };
   });
+  const subjects: ConditionSubject[] = [...online, ...away];
+  if (subjects.length === 0) return null;
   return {
     message: `devices have nearly used up their data budgets: ${listed(subjects.map(({ name }) => name))}`,
     subjects,
@@ -275,6 +286,20 @@ function certificateProblem(
     subjects: troubled.map((each) => ({
       ...{ key: each.domain, name: each.domain, site: siteOf(each.domain, siteNames), message: reasonOf(each, at) },
     })),
+  };
+}
+
+function authorityProblem({ store: { certificateAuthorities, now } }: ConditionSources): Detected | null {
+  const soon = timestamp(Date.parse(now()) + AUTHORITY_SOON_MS);
+  const ending = certificateAuthorities.where("facts ->> 'not_after' < ? ORDER BY facts ->> 'not_after'", [soon]);
+  const [first] = ending;
+  if (first === undefined) return null;
+  const nameOf = ({ id, description, facts }: typeof first) => description || facts.subject_common_name || id;
+  const reason = ({ facts: { not_after } }: typeof first) =>
+    not_after <= now() ? `clients are refused since ${not_after}` : `clients are refused after ${not_after}`;
+  return {
+    message: `CAs of client certificates end: ${listed(ending.map(nameOf))}: ${reason(first)}`,
+    subjects: ending.map((row) => ({ key: row.id, name: nameOf(row), site: null, message: reason(row) })),
   };
 }
 

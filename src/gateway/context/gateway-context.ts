@@ -36,6 +36,7 @@ export interface GatewayContext {
 
 /** What the way of a client's connection needs of it. */
 export interface EdgeContext extends Pick<GatewayContext, 'balancers' | 'counters' | 'activity' | 'log'> {
+  readonly addresses?: Pick<GatewayContext['addresses'], 'ports'>;
   readonly options: Pick<
     GatewayOptions,
     | 'host'

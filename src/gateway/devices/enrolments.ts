@@ -68,9 +68,11 @@ export class Enrolments {
   #enrol(request: Request, from: string): { answer: Enrolment; isRepeated: boolean; revoked: Revocation | null } {
     const { store } = this;
     const known = this.#known(request.install_key);
-    const device = known ?? this.#create(request, from);
+    const device = known === null ? this.#create(request, from) : this.#atSiteOf(known, request.secret ?? '', from);
     const isRepeated = known !== null;
-    if (device.status === 'pending') return { answer: this.#answer(device, null), isRepeated, revoked: null };
+    const left = device.site === known?.site ? null : (known?.credential_id ?? null);
+    const leaves = left === null ? null : { credentialIds: [left] };
+    if (device.status === 'pending') return { answer: this.#answer(device, null), isRepeated, revoked: leaves };
     const { credential_id: before, generation } = device;
     const random = authtokenBytes(request.install_key, generation);
     const isCurrent = before !== null && device.issued_generation === generation;
@@ -94,7 +96,7 @@ export class Enrolments {
     const answer = this.#answer(next, token);
     if (isCurrent) return { answer, isRepeated, revoked: this.#dropOldName(device, next) };
     if (before !== null) store.credentials.delete(before);
-    return { answer, isRepeated, revoked: before === null ? null : { credentialIds: [before] } };
+    return { answer, isRepeated, revoked: before === null ? leaves : { credentialIds: [before] } };
   }
 
   /** Forgets a device that leaves; null for an unknown key. @throws {EnrolmentError} if it was revoked: it could rejoin */
@@ -155,6 +157,36 @@ export class Enrolments {
     });
     store.devices.insert(row);
     return row;
+  }
+
+  /** Moves a device that joins with a code for another site: what it may have there comes from that code. */
+  #atSiteOf(device: DeviceRow, secret: string, from: string): DeviceRow {
+    const { store } = this;
+    const parts = parseToken(secret);
+    const site = parts === null ? undefined : store.enrolmentKeys.get(`ek_${parts.ksuid}`)?.site;
+    if (site === undefined || site === device.site) return device;
+    const key = this.#keyFor(secret);
+    this.#requireRoom(key);
+    const inUse = store.devices.namesAt(site);
+    if (inUse.length === 0) keepNamesOnline(store, site, this.live.endpoints());
+    if (device.credential_id !== null) store.credentials.delete(device.credential_id);
+    store.siteNames.freeAllOf(device.id);
+    store.enrolmentKeys.update({ ...key, uses: key.uses + 1 });
+    const moved = withEvent(
+      {
+        ...device,
+        site,
+        name: freeName(device.name, inUse, (name) => isEndOfTaken(store, site, name)),
+        ...{ owner_id: key.owner_id, enrolment_key_id: key.id },
+        ...{ tcp_ports: key.tcp_ports, own_names_only: key.own_names_only, internal_names: key.internal_names },
+        ...{ status: key.needs_approval ? 'pending' : 'enrolled', generation: device.generation + 1 },
+        ...{ credential_id: null, former_credential_id: device.credential_id ?? device.former_credential_id },
+        ...{ kept_rules: [], old_name: null },
+      },
+      { at: store.now(), what: 'moved', by: from },
+    );
+    store.devices.update(moved);
+    return moved;
   }
 
   /** A code may get into wrong hands. */

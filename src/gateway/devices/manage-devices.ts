@@ -57,8 +57,9 @@ export function updateDevice(
   changes: z.output<typeof DeviceUpdate>,
   { by, tcpHost }: Change,
 ): DeviceRow {
-  const { name, plain_names, ...members } = changes;
-  const next = changed(device, members);
+  const { name, plain_names, link_setting, ...members } = changes;
+  const metered = link_setting === undefined || link_setting === 'device' ? null : link_setting === 'metered';
+  const next = changed(device, { ...members, ...(link_setting !== undefined && { metered }) });
   if (plain_names !== undefined) setPlainNames(store, next, plain_names);
   const isRenamed = name !== undefined && name !== device.name;
   const after = isRenamed ? renamed(store, next, name, by) : next;

@@ -151,7 +151,7 @@ export class EdgeServer {
       ...{ ca, domains, domainOf, log },
       defaultNames: [...new Set([DEFAULT_NAME, context.options.host, ...(ip === null ? [] : [ip])])],
       servedAs: (name) => this.#servedAs(name),
-      isOwnName: (name) => options.services.has(name) || name === options.agents.name,
+      isOwnName: (name) => options.services.has(name) || [options.agents.name, ip].includes(name),
     });
     this.#streams = new StreamProxy(context, { internal, idleTimeout: options.streamIdleTimeout });
     const handshakes = new Handshakes(this.#certificates, options.authorityPem, options.agentTickets);

@@ -7,7 +7,6 @@ import type { Binding } from '../../management/resources/acl-rule.ts';
 import { isInternalName, urlHostOf } from './domain-names.ts';
 import type { LiveEndpoint } from './live-view.ts';
 import type { EndpointAddress, EndpointProtocol } from './online-endpoint.ts';
-import { type PortNames, portIn } from './port-names.ts';
 
 export interface AddressSettings {
   /** Names that the gateway chooses are below it; lower case. */
@@ -16,7 +15,19 @@ export interface AddressSettings {
   ports: Readonly<Record<'http' | 'https', number>>;
   tcpHost: string;
   /** The gateway's address, whose ports stand for names that no DNS has; left out: it has none. */
-  byPort?: Pick<PortNames, 'ip' | 'needsPort' | 'nameAt' | 'urlOf'>;
+  byPort?: NamedPorts;
+}
+
+/** Ports of the gateway's address, which stand for names. */
+interface NamedPorts {
+  /** Without brackets, also for IPv6. */
+  readonly ip: string;
+  /** Whether clients need a port to reach an address. */
+  needsPort(address: Pick<EndpointAddress, 'protocol' | 'internal' | 'host'>): boolean;
+  /** Null: nobody has the port. */
+  nameAt(port: number): string | null;
+  /** Where clients reach a name; null: at no port yet. */
+  urlOf(protocol: string, name: string): string | null;
 }
 
 /** The address that an agent asks for; null where it leaves the choice to the gateway. */
@@ -93,6 +104,20 @@ function readNamedPort(
   const host = at.port === null ? null : byPort.nameAt(at.port);
   const port = ports[protocol === 'http' ? 'http' : 'https'];
   return { protocol, internal: false, host, port, ...(host === null && { namedPort: at.port }) };
+}
+
+/** The port in `IP`, `IP:port` or `scheme://IP:port`, which names an address of the gateway; null: a text that names none. */
+function portIn(text: string, ip: string): { port: number | null } | null {
+  const bare = text
+    .replace(/^[a-z]+:\/\//i, '')
+    .replace(/\/$/, '')
+    .toLowerCase();
+  for (const host of ip.includes(':') ? [`[${ip}]`, ip] : [ip]) {
+    if (bare === host) return { port: null };
+    const port = bare.startsWith(`${host}:`) ? bare.slice(host.length + 1) : '';
+    if (/^[1-9]\d{0,4}$/.test(port) && Number(port) <= 65_535) return { port: Number(port) };
+  }
+  return null;
 }
 
 /** The URL at which clients reach an endpoint. */

@@ -332,7 +332,7 @@ function internalKey(protocol: EndpointProtocol, host: string, port: number): st
 }
 
 /** How long an agent is expected back, in milliseconds: they need some seconds when all have lost their gateway at once. */
-const LOST_MS = 10_000;
+export const LOST_MS = 10_000;
 /** SDKs unbind their endpoints before they leave. So many milliseconds later, the session has ended, or it goes on. */
 export const LEAVING_MS = 1_000;
 /** Addresses that are remembered: more than lose their agents at once. */

@@ -4,8 +4,10 @@ import type { Log } from '../../lib/log/log.ts';
 import { hostPort } from '../../lib/network/ip-address.ts';
 import { isBelowLocalhost } from '../../lib/network/loopback-names.ts';
 import { isWithin, type PortRange } from '../../lib/network/port-range.ts';
-import type { EndpointAddress } from './online-endpoint.ts';
-import type { PortLease, TcpPortAllocator } from './tcp-port-allocator.ts';
+import { nameOfPlace } from './endpoint-address.ts';
+import { LOST_MS } from './endpoint-registry.ts';
+import type { EndpointAddress, LostAddress } from './online-endpoint.ts';
+import { NO_TCP_PORT, type PortLease, type TcpPortAllocator } from './tcp-port-allocator.ts';
 
 /** A port of the gateway's address that stands for a name. */
 export interface NamedPort {
@@ -29,6 +31,8 @@ interface NamesOfPorts {
 export class PortNames {
   /** Names that are getting their first port: an agent may bind one twice at the same time. */
   readonly #choosing = new Map<string, Promise<void>>();
+  /** Ends the leases of ports whose agents are expected back. */
+  readonly #held = new Set<() => void>();
 
   constructor(
     /** Without brackets, also for IPv6. */
@@ -80,6 +84,40 @@ export class PortNames {
    * @param wanted for a name that has none yet; null: any @throws {RpcError} when no port, or not this one, is available
    */
   async open(name: string, wanted: number | null): Promise<{ port: number; lease: PortLease }> {
+    try {
+      return await this.#open(name, wanted);
+    } catch (error) {
+      const isFull = error instanceof RpcError && error.code === NO_TCP_PORT;
+      if (!isFull || this.#held.size === 0) throw error;
+      for (const end of this.#held) end();
+      return this.#open(name, wanted);
+    }
+  }
+
+  /** Leaves a port open whose agent is expected back: its clients wait. */
+  hold(lease: PortLease): void {
+    const end = () => {
+      clearTimeout(timer);
+      if (this.#held.delete(end)) lease.end();
+    };
+    const timer = setTimeout(end, LOST_MS).unref();
+    this.#held.add(end);
+  }
+
+  /** Opens the ports of names whose agents are expected back after a restart of the gateway. */
+  async expect(lost: Iterable<LostAddress>): Promise<void> {
+    for (const { place } of lost) {
+      const name = nameOfPlace(place);
+      if (!place.startsWith('tls ') || this.allocator === null || this.portOf(name) === null) continue;
+      // An agent that comes back gets an error in the same case.
+      await this.open(name, null).then(
+        ({ lease }) => this.hold(lease),
+        () => {},
+      );
+    }
+  }
+
+  async #open(name: string, wanted: number | null): Promise<{ port: number; lease: PortLease }> {
     const { names } = this.own;
     const allocator = this.#allocator;
     await this.#choosing.get(name)?.catch(() => {});
@@ -118,18 +156,4 @@ export class PortNames {
       'https and tls endpoints are disabled on this gateway: it has no domain, and GATEWAY_HTTPS_PORTS is off',
     );
   }
-}
-
-/** The port in `IP`, `IP:port` or `scheme://IP:port`, which names an address of the gateway; null: a text that names none. */
-export function portIn(text: string, ip: string): { port: number | null } | null {
-  const bare = text
-    .replace(/^[a-z]+:\/\//i, '')
-    .replace(/\/$/, '')
-    .toLowerCase();
-  for (const host of ip.includes(':') ? [`[${ip}]`, ip] : [ip]) {
-    if (bare === host) return { port: null };
-    const port = bare.startsWith(`${host}:`) ? bare.slice(host.length + 1) : '';
-    if (/^[1-9]\d{0,4}$/.test(port) && Number(port) <= 65_535) return { port: Number(port) };
-  }
-  return null;
 }

@@ -15,6 +15,12 @@ import { sqlEngine } from '../store/sql/sql-engine.ts';
 import { type Store, timestamp } from '../store/store.ts';
 import { issueApiKey } from '../store/tokens.ts';
 
+export {
+  changeAccountKey,
+  REVOCATION_REASONS,
+  type RevocationReason,
+  revokeCertificate,
+} from '../certificates/certificate-errands.ts';
 export { emailTarget, notifyByEmail } from '../messages/notify-by-email.ts';
 export { resumeVersion, stoppedVersions, stopVersion } from '../store/agent-updates.ts';
 export { endsSoon } from '../store/domains.ts';

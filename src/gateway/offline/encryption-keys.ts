@@ -171,6 +171,7 @@ function goOnWith(store: Store, key: Buffer, caKey: string | null): void {
   const { database, now, ownDomains, reservedDomains, tlsCertificates } = store;
   useOtherKey(database, key);
   database.forgetFact('acme_account_key');
+  database.forgetFact('acme_account_next_key');
   const again = new SecretsBox(key);
   if (caKey !== null) database.setFact('ca_key', again.seal(caKey, SEALED_FACTS.ca_key).toString('base64'));
   const lost = new Set(tlsCertificates.sealedOtherwise());

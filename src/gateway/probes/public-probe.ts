@@ -1,9 +1,9 @@
 import { Resolver } from 'node:dns/promises';
 import { type RequestOptions, request as requestHttp } from 'node:http';
 import { request as requestHttps } from 'node:https';
-import { connect as connectTls, rootCertificates, type TLSSocket } from 'node:tls';
+import { checkServerIdentity, type PeerCertificate, rootCertificates, type TLSSocket } from 'node:tls';
 import { hasErrno, messageOf } from '../../lib/errors.ts';
-import { hostPort, isUnspecified } from '../../lib/network/ip-address.ts';
+import { hostPort, isAddressOfUrl, isUnspecified } from '../../lib/network/ip-address.ts';
 import { VERSION } from '../../packaged.ts';
 import type { AccessWay } from '../../traffic-policy/access.ts';
 import {
@@ -73,12 +73,6 @@ export class PublicProbe {
     return this.#through(url, (asked, place) => this.#request({ ...asked, access }, place));
   }
 
-  /** Only name, connection and certificate: the device sees nothing of it. @returns null: nothing is wrong with them */
-  async shakeHands({ url, access }: Probed): Promise<ProbeOutcome | null> {
-    const outcome = await this.#through(url, (asked, place) => this.#handshake({ ...asked, access }, place));
-    return outcome === null || outcome.stage === null ? null : outcome;
-  }
-
   async #through(
     url: string,
     ask: (asked: Asked, place: Place) => Promise<ProbeOutcome>,
@@ -94,6 +88,7 @@ export class PublicProbe {
       address: isUnspecified(here.host) ? '127.0.0.1' : here.host,
       port: here.ports[isTls ? 'https' : 'http'],
     };
+    if (isAddressOfUrl(hostname)) return ask({ host, name: new URL(url).host, isTls }, { ...local, port });
     const found = await this.#addressOf(host);
     if (found === null || 'stage' in found) return found;
     const asked = { host, name: port === usual ? host : hostPort(host, port), isTls };
@@ -144,29 +139,11 @@ export class PublicProbe {
   }
 
   #trust(host: string) {
-    return { servername: host, ca: [this.own.caPem, ...rootCertificates], ALPNProtocols: ['http/1.1'] };
-  }
-
-  #handshake({ host, isTls, access }: Asked & Pick<Probed, 'access'>, { address, port }: Place): Promise<ProbeOutcome> {
-    if (!isTls) return Promise.resolve(REACHED);
-    return new Promise((resolve) => {
-      let reached: 'nothing' | 'connection' = 'nothing';
-      const socket = connectTls({ host: address, port, ...this.#trust(host) });
-      const settle = (outcome: ProbeOutcome) => {
-        clearTimeout(timer);
-        socket.destroy();
-        resolve(outcome);
-      };
-      const timer = setTimeout(
-        () => settle({ stage: 'connection', message: `no connection within ${CONNECT_MS / 1000} s` }),
-        CONNECT_MS,
-      );
-      socket.once('connect', () => {
-        reached = 'connection';
-      });
-      socket.once('secureConnect', () => settle(REACHED));
-      socket.on('error', (error) => settle(failure(error, reached, { isTls, access })));
-    });
+    const trust = { ca: [this.own.caPem, ...rootCertificates], ALPNProtocols: ['http/1.1'] };
+    if (!isAddressOfUrl(host)) return { servername: host, ...trust };
+    // Clients name no address in the handshake (RFC 6066, 3), but check that the certificate is for it.
+    const address = host.replace(/^\[|\]$/g, '');
+    return { ...trust, checkServerIdentity: (_: string, peer: PeerCertificate) => checkServerIdentity(address, peer) };
   }
 
   #request(

@@ -2,10 +2,11 @@ import { Limiter } from '../../lib/limiter.ts';
 import { Repeats } from '../../lib/log/repeats.ts';
 import type { Unreached } from '../conditions/conditions.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
+import { apiHost } from '../endpoints/domain-names.ts';
 import type { LiveEndpoint, LiveView } from '../endpoints/live-view.ts';
-import { PROBE_STAGES, type ProbeOutcome, type ProbeStage } from '../endpoints/probe-outcome.ts';
+import { PROBE_STAGES, type ProbeOutcome, type ProbeStage, type ProbeTokens } from '../endpoints/probe-outcome.ts';
 import { timestamp } from '../store/store.ts';
-import type { PublicProbe } from './public-probe.ts';
+import { PublicProbe } from './public-probe.ts';
 
 /** What a probe has found, and when. */
 export interface ProbeResult extends ProbeOutcome {
@@ -17,13 +18,13 @@ export interface ProbeResult extends ProbeOutcome {
 
 /** How often endpoints are looked at, and when they are asked: usually, while something is wrong, and at the soonest. */
 const LOOK_MS = 2_000;
-const EVERY_MS = 60_000;
+const EVERY_MS = 15_000;
+/** The same for each of many endpoints, and for any number of them. */
+const EACH_MS = 50;
+const SELDOM_MS = 60_000;
 const BROKEN_MS = 10_000;
 const SOONEST_MS = 8_000;
-/** Between looks at name and certificate, and for each of many endpoints: a handshake takes a millisecond of a processor. */
-const HANDSHAKE_MS = 15_000;
-const HANDSHAKE_EACH_MS = 50;
-/** Of devices with this label, which pay for what they send. */
+/** Devices that pay for what they send: an operator says so, or their agent does, or this label. */
 const METERED = { label: 'link', value: 'metered' } as const;
 const METERED_MS = 86_400_000;
 const METERED_BROKEN_MS = 3_600_000;
@@ -38,8 +39,6 @@ interface Asked {
   result: ProbeResult | null;
   /** When it was asked last, by the clock; never: at once. */
   askedAt: number;
-  /** When its name and its certificate were looked at last. */
-  shookAt: number;
   isAsking: boolean;
   /** What clients have met, when it was asked last: more of it is a reason to ask again. */
   seen: number;
@@ -48,7 +47,7 @@ interface Asked {
 }
 
 /**
- * Asks chosen endpoints by their public addresses, as clients do, once a minute; sooner when something has changed, or clients get
+ * Asks chosen endpoints by their public addresses, as clients do, four times a minute; sooner when something has changed, or clients get
  * errors. Of several gateways, one asks that does not serve the endpoint itself.
  */
 export class PublicProbes {
@@ -63,7 +62,7 @@ export class PublicProbes {
     private readonly own: {
       /** Sites and hostnames; `*`: all endpoints. */
       readonly chosen: readonly string[];
-      readonly probe: Pick<PublicProbe, 'ask' | 'shakeHands'>;
+      readonly probe: Pick<PublicProbe, 'ask'>;
       readonly live: Pick<LiveView, 'endpoints' | 'gateways' | 'holders'>;
     },
   ) {}
@@ -118,9 +117,13 @@ export class PublicProbes {
     for (const endpoint of online.values()) {
       if (!this.#asked.has(endpoint.url) && this.#asked.size >= MAX_PROBED) continue;
       if (this.#isDue(endpoint, holders)) void this.#ask(endpoint);
-      else if (this.#isToShake(endpoint)) void this.#shakeHands(endpoint);
       else this.#follow(endpoint);
     }
+  }
+
+  /** A hung upstream is known after 8 s: without clients, within half a minute. */
+  get #every(): number {
+    return Math.min(SELDOM_MS, Math.max(EVERY_MS, this.#asked.size * EACH_MS));
   }
 
   #isChosen({ host, proto, internal }: LiveEndpoint): boolean {
@@ -141,28 +144,12 @@ export class PublicProbes {
     // Who serves it sees what clients meet there.
     const isChanged = asked !== undefined && age >= SOONEST_MS && (isNew || this.#seen(url) !== asked.seen);
     // Of many endpoints, few come so far: the database is asked for these.
-    if (!isChanged && age < (isBroken ? BROKEN_MS : EVERY_MS)) return false;
+    if (!isChanged && age < (isBroken ? BROKEN_MS : this.#every)) return false;
     const isMetered = this.#isMetered(credentialId);
     if (isChanged && !isMetered) return true;
-    const every = isMetered ? (isBroken ? METERED_BROKEN_MS : METERED_MS) : isBroken ? BROKEN_MS : EVERY_MS;
+    const every = isMetered ? (isBroken ? METERED_BROKEN_MS : METERED_MS) : isBroken ? BROKEN_MS : this.#every;
     // What is broken is asked until it is not: another gateway may not have noticed.
     return age >= every && (isBroken || this.#isOurs(url, holders.get(url)));
-  }
-
-  /** What was asked here lately, between two times. */
-  #isToShake({ url }: LiveEndpoint): boolean {
-    const asked = this.#asked.get(url);
-    if (asked === undefined || asked.isAsking || asked.result === null || asked.result.stage !== null) return false;
-    const now = this.context.clock.now();
-    const every = Math.max(HANDSHAKE_MS, this.#asked.size * HANDSHAKE_EACH_MS);
-    return now - asked.shookAt >= every && now - asked.askedAt <= STALE_MS;
-  }
-
-  async #shakeHands({ url, access = [] }: LiveEndpoint): Promise<void> {
-    const asked = this.#asked.get(url);
-    if (asked === undefined) return;
-    asked.shookAt = this.context.clock.now();
-    await this.#settle(url, asked, () => this.own.probe.shakeHands({ url, access }));
   }
 
   /** Forgets what another gateway has taken over. Of what it asks and this one serves, it sees what clients meet. */
@@ -170,7 +157,7 @@ export class PublicProbes {
     const asked = this.#asked.get(url);
     const now = this.context.clock.now();
     if (asked === undefined && this.context.endpoints.atUrl(url).length > 0) {
-      const fresh = { result: null, askedAt: now, shookAt: now, isAsking: false, seen: this.#seen(url) };
+      const fresh = { result: null, askedAt: now, isAsking: false, seen: this.#seen(url) };
       this.#asked.set(url, { credentialId, version: `${sessionId} ${updatedAt}`, ...fresh });
     }
     if (asked === undefined || asked.isAsking || now - asked.askedAt <= STALE_MS) return;
@@ -179,7 +166,9 @@ export class PublicProbes {
 
   #isMetered(credentialId: string | null): boolean {
     if (credentialId === null) return false;
-    return this.context.store.devices.byCredential(credentialId)?.labels[METERED.label] === METERED.value;
+    const device = this.context.store.devices.byCredential(credentialId);
+    if (device === null) return false;
+    return device.metered ?? (device.link === 'metered' || device.labels[METERED.label] === METERED.value);
   }
 
   /** Errors and refusals of clients. */
@@ -201,7 +190,7 @@ export class PublicProbes {
     const { clock } = this.context;
     const before = this.#asked.get(url)?.result ?? null;
     const asked: Asked = {
-      ...{ credentialId, result: before, askedAt: clock.now(), shookAt: clock.now(), isAsking: true },
+      ...{ credentialId, result: before, askedAt: clock.now(), isAsking: true },
       ...{ seen: this.#seen(url), version: `${sessionId} ${updatedAt}` },
     };
     this.#asked.set(url, asked);
@@ -228,6 +217,27 @@ export class PublicProbes {
       asked.isAsking = false;
     }
   }
+}
+
+/** Asks chosen endpoints as clients do, from now on, until the gateway stops. */
+export function startProbes(
+  context: GatewayContext,
+  { live, tokens, caPem }: { live: LiveView; tokens: ProbeTokens; caPem: string },
+): PublicProbes {
+  const { options, addresses, onStop } = context;
+  const { baseDomain, ports } = addresses;
+  // Names of this machine need no DNS.
+  const isLocal = baseDomain === 'localhost' || baseDomain.endsWith('.localhost');
+  const probe = new PublicProbe({
+    ownName: isLocal ? null : apiHost(baseDomain),
+    resolvers: options.acme?.resolvers ?? null,
+    ...{ tokens, caPem: [caPem, options.acme?.issuers ?? ''].join('\n') },
+    here: { host: options.host, ports },
+  });
+  const probes = new PublicProbes(context, { chosen: options.probes ?? [], probe, live });
+  probes.start();
+  onStop(() => probes.stop());
+  return probes;
 }
 
 function hashOf(text: string): number {

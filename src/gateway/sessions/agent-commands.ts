@@ -32,6 +32,11 @@ export class AgentCommands {
     return this.#call(StreamType.update, { Version: '', PermitMajorVersion: false });
   }
 
+  /** @param metered null: as the device says itself */
+  setLink(metered: boolean | null): Promise<void> {
+    return this.#call(StreamType.linkKind, { Metered: metered });
+  }
+
   /** Take the endpoint offline first: SDKs do not answer, and ignore the command after a reconnect. */
   stopTunnel(id: string, message: string, code: string): void {
     const connection = this.connection();

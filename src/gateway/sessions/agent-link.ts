@@ -4,6 +4,7 @@ import { Connection, type ConnectionUser } from '../../agent-protocol/connection
 import { HeartbeatEcho, HeartbeatProbe } from '../../agent-protocol/heartbeat.ts';
 import {
   AuthRequest,
+  type BudgetReport,
   LinkRequest,
   parseMessage,
   StreamType,
@@ -43,8 +44,8 @@ export interface SessionDirectory {
   refused(error: RpcError): void;
   /** Its agent says what it has counted while it had no session. */
   wasAway(session: AgentSession, times: TimesAway): void;
-  /** Its device has a data budget. */
-  noteBudget(session: AgentSession): void;
+  /** Its agent says how its data budget is. */
+  saidBudget(session: AgentSession, budget: BudgetReport): void;
 }
 
 export interface LinkOptions extends SessionOptions {
@@ -100,7 +101,7 @@ export class AgentLink implements SessionLink, ConnectionUser, PendingConnection
 
   watch(heartbeats: { interval: number; tolerance: number }): void {
     clearTimeout(this.#authTimer);
-    const { connection } = this;
+    const connection = this.#heard();
     const onTimeout = () => this.#endSilent('heartbeat timed out');
     this.#stopHeartbeatTimeout = watchHeartbeats(heartbeats, connection, onTimeout);
     this.#silenceWatch = new SilenceWatch({
@@ -113,10 +114,21 @@ export class AgentLink implements SessionLink, ConnectionUser, PendingConnection
   keepTo(intervalMs: number): void {
     if (this.#ended) return;
     this.#stopHeartbeatTimeout();
-    this.#stopHeartbeatTimeout = watchPaced(intervalMs, this.connection, {
+    this.#stopHeartbeatTimeout = watchPaced(intervalMs, this.#heard(), {
       ask: () => void this.beat(PROBE_MS),
       onTimeout: (reason) => this.#endSilent(reason),
     });
+  }
+
+  /** Its connection, for those that look for silence. */
+  #heard(): Pick<Connection, 'lastReadAt' | 'use'> {
+    const { connection } = this;
+    return {
+      use: connection.use,
+      get lastReadAt() {
+        return connection.heardAt;
+      },
+    };
   }
 
   sent(): void {
@@ -237,9 +249,18 @@ export class AgentLink implements SessionLink, ConnectionUser, PendingConnection
     if (!session?.redeem(Ticket)) throw new RpcError('ERR_NGROK_109', 'no session has this id and ticket');
     directory.attach(this, credential.id);
     this.#session = session;
-    session.attach(this);
-    log.debug({ session: SessionId, address: this.address }, 'second connection attached');
-    return { body: {} };
+    const link = session.attach(this);
+    const attached = () => log.debug({ session: SessionId, address: this.address }, 'second connection attached');
+    if (!session.takesLinkNumbers) {
+      attached();
+      return { body: {} };
+    }
+    // Until then, the agent may give it up.
+    const consumed = () => {
+      session.confirm(this, link);
+      attached();
+    };
+    return { body: { Link: link, Ticket: session.newTicket() }, consumed };
   }
 }
 

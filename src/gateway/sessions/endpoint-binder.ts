@@ -202,7 +202,7 @@ export class EndpointBinder {
   /** Routes no further connection to an endpoint; others can have its address. @param absence why its agent is expected back */
   retire(endpoint: BoundEndpoint, absence: Absence | null = null): void {
     this.context.endpoints.retire(endpoint, absence);
-    this.#endLease(endpoint);
+    this.#endLease(endpoint, absence);
   }
 
   /** @param absence why its agent is expected back; null: it is not */
@@ -212,7 +212,7 @@ export class EndpointBinder {
       endpoints.removeLabeled(listener);
     } else {
       endpoints.remove(listener, absence);
-      this.#endLease(listener);
+      this.#endLease(listener, absence);
     }
     listener.owner.gate.cut(listener.lane, reason);
   }
@@ -222,9 +222,12 @@ export class EndpointBinder {
     this.context.endpoints.expect(endpoint, 'lost');
   }
 
-  #endLease(endpoint: BoundEndpoint): void {
-    this.#leases.get(endpoint)?.end();
+  #endLease(endpoint: BoundEndpoint, absence: Absence | null): void {
+    const lease = this.#leases.get(endpoint);
+    const { portNames } = this.own;
     this.#leases.delete(endpoint);
+    if (lease && absence !== null && portNames?.needsPort(endpoint)) portNames.hold(lease);
+    else lease?.end();
   }
 
   /** @throws {RpcError} when the policy or the options are invalid */

@@ -1,7 +1,7 @@
 import { EventEmitter, once } from 'node:events';
 import { createServer, type Server, type Socket } from 'node:net';
 import { createSecureContext, type SecureContext, type TLSSocket } from 'node:tls';
-import type { TimesAway } from '../../agent-protocol/messages.ts';
+import type { BudgetReport, TimesAway } from '../../agent-protocol/messages.ts';
 import { RpcError } from '../../agent-protocol/rpc.ts';
 import { ClientShares } from '../../lib/network/client-shares.ts';
 import { isAt, listen } from '../../lib/network/listen.ts';
@@ -16,6 +16,7 @@ import { noteArrival } from '../../lib/time/loop-turn.ts';
 import type { AgentLimits } from '../../settings/gateway-settings.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
 import { EndOfSession } from '../endpoints/session-end.ts';
+import type { DeviceRow } from '../store/devices.ts';
 import { AGENT_LIMITS, AgentMemory, GlitchLimits, LoggedSessions, OptionBytes, RequestTurns } from './agent-limits.ts';
 import { AgentLink, type LinkOptions, type SessionDirectory } from './agent-link.ts';
 import type { AgentSession, SessionContext, SessionNode } from './agent-session.ts';
@@ -45,6 +46,7 @@ interface SessionEvents {
   added: [session: AgentSession];
   removed: [session: AgentSession];
   away: [session: AgentSession, times: TimesAway];
+  budget: [session: AgentSession, budget: BudgetReport];
   /** With the device that is known to have tried. */
   refused: [device: string | null];
 }
@@ -266,6 +268,11 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
     return [...this.#sessions.withId(id)].find(({ credential }) => credential.id === credentialId);
   }
 
+  /** An operator has changed something of the device with this authtoken: its agent learns what concerns it. */
+  deviceChanged(credentialId: string, device: DeviceRow): void {
+    for (const session of this.#sessions.ofCredential(credentialId)) session.deviceChanged(device);
+  }
+
   attach(link: AgentLink, credentialId: string): void {
     const limit = Math.ceil(this.#limits.sessions * SECOND_LINKS);
     if (this.#attached.size >= limit && !this.#detachOneFor(credentialId)) {
@@ -300,12 +307,13 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
     this.emit('refused', error instanceof FormerDeviceRefused ? error.device.id : null);
   }
 
-  noteBudget(session: AgentSession): void {
-    this.#sessions.noteBudget(session);
-  }
-
   wasAway(session: AgentSession, times: TimesAway): void {
     this.emit('away', session, times);
+  }
+
+  saidBudget(session: AgentSession, budget: BudgetReport): void {
+    this.#sessions.noteBudget(session);
+    this.emit('budget', session, budget);
   }
 
   #makeRoom(added: AgentSession): boolean {

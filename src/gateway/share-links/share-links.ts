@@ -4,7 +4,7 @@ import { BoundedMap } from '../../lib/bounded-map.ts';
 import { ApiError } from '../../lib/errors.ts';
 import { createToken, parseToken } from '../../lib/ids.ts';
 import type { Log } from '../../lib/log/log.ts';
-import { clientNetwork } from '../../lib/network/ip-address.ts';
+import { clientNetwork, isAddressOfUrl } from '../../lib/network/ip-address.ts';
 import { systemClock } from '../../lib/time/clock.ts';
 import { type RateLimit, RequestRate } from '../../lib/time/token-bucket.ts';
 import { credentials } from '../../management/resources/credential.ts';
@@ -202,6 +202,12 @@ function endpointAt(host: string, live: Pick<LiveView, 'find'>, credentialId: st
 /** @throws {ApiError} 400 */
 function hostIn(text: string): string {
   const url = URL.canParse(text) ? new URL(text) : null;
+  if (url && isAddressOfUrl(url.hostname))
+    throw new ApiError(
+      409,
+      'ERR_GATEWAY_NO_SHARE_LINKS',
+      'url: share links need a gateway with a domain: browsers send the cookies of one port of an address to all',
+    );
   const isPlain = url?.pathname === '/' && url.search === '' && url.username === '' && url.hash === '';
   const isPublic = url?.protocol === 'https:' && !url.hostname.endsWith('.internal');
   if (isPublic && isPlain && !url.hostname.includes('*')) return url.hostname;

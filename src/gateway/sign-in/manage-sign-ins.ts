@@ -14,6 +14,10 @@ interface NewPerson {
   readonly dashboard?: boolean | undefined;
 }
 
+/** Why nobody can be added to a gateway without a domain: browsers would send its cookies to all ports of the address. */
+export const NEEDS_DOMAIN_FOR_PEOPLE =
+  'people sign in at a name of the gateway, and this one has no domain: give it one with `device-agent gateway init --domain`';
+
 /** Adds somebody who cannot sign in yet, inside a transaction. @throws the engine's error when the email is taken */
 export function addPerson(
   { people, ids, now }: Store,

@@ -257,8 +257,8 @@ export class AuditLog extends Table<typeof columns> {
   #record({ by, from, partOf, isOperator = OPERATORS.test(by) }: Caller, { table, before, after }: RowChange): void {
     const name = NAMES[table];
     if (name === undefined) return;
-    // Devices join again as often as they like; their own histories have it.
-    if (by === BY_DEVICE && before !== null && after !== null) return;
+    // Devices join again as often as they like; their own histories have it. One that moves is a change of two sites.
+    if (by === BY_DEVICE && before !== null && after !== null && before.site === after.site) return;
     // The first policy of an agent's endpoint is no change.
     if (table === 'bound_policies' && before === null) return;
     const what = before === null ? 'created' : after === null ? 'deleted' : 'updated';

@@ -1,5 +1,6 @@
 import type { PortRange } from '../../lib/network/port-range.ts';
-import { Device, type DeviceFilters } from '../../management/resources/device.ts';
+import { OVERDUE_MS } from '../../management/device-presence.ts';
+import { Device, type DeviceFilters, type ReportedBudget } from '../../management/resources/device.ts';
 import { EnrolmentKey, type EnrolmentKeyFilters } from '../../management/resources/enrolment.ts';
 import type { Database } from './sql/database.ts';
 import {
@@ -28,7 +29,16 @@ import {
 export interface DeviceEvent {
   /** RFC 3339, UTC. */
   at: string;
-  what: 'requested' | 'enrolled' | 'joined again' | 'renewed' | 'approved' | 'renamed' | 'rotated' | 'revoked';
+  what:
+    | 'requested'
+    | 'enrolled'
+    | 'joined again'
+    | 'renewed'
+    | 'approved'
+    | 'renamed'
+    | 'moved'
+    | 'rotated'
+    | 'revoked';
   /** The address it came from, or the id of the API key; `gateway` for a command on the gateway's machine. */
   by: string;
 }
@@ -41,6 +51,7 @@ const COMPUTED = {
   credential: true,
   rotation_pending: true,
   online_since: true,
+  link_setting: true,
   ip: true,
   tunnels: true,
 } as const;
@@ -48,6 +59,8 @@ const COMPUTED = {
 const deviceColumns = {
   ...columnsOf(Device.omit(COMPUTED)),
   old_name: nullable(text),
+  /** Whether its link is, as an operator says; null: the device does. */
+  metered: nullable(flag),
   enrolment_key_id: nullable(text),
   install_hash: blob,
   credential_id: nullable(text),
@@ -93,6 +106,8 @@ const SEEN_UNTIL = 'devices_seen_until';
 
 /** Whether its authtoken is among those of a JSON array. */
 const IS_ONLINE = "coalesce(credential_id, '') IN (SELECT value FROM json_each(?))";
+/** Whether it is offline by plan; the parameter is {@link Devices.late}. */
+export const IS_AWAY = "coalesce(data_budget ->> 'back_at', '') > ?";
 const STATE = `CASE WHEN ${IS_ONLINE} THEN 1 WHEN last_seen_at IS NOT NULL THEN 2 ELSE 3 END`;
 
 /** Of a version, which agents may make as long as they like; the place of a page has it. */
@@ -107,6 +122,18 @@ export function versionOrder(version: string): string {
 }
 
 export class Devices extends tableOf('devices', deviceColumns) {
+  constructor(
+    database: Database,
+    private readonly now: () => string,
+  ) {
+    super(database);
+  }
+
+  /** Devices that have said that they come back by then are late. */
+  get late(): string {
+    return new Date(Date.parse(this.now()) - OVERDUE_MS).toISOString();
+  }
+
   byInstallation(hash: Buffer): DeviceRow | null {
     return this.where('install_hash = ?', [hash])[0] ?? null;
   }
@@ -162,12 +189,14 @@ export class Devices extends tableOf('devices', deviceColumns) {
       label: labelCondition,
       state: (state) => {
         if (state === 'pending' || state === 'revoked') return ['status = ?', state];
-        const wanted = {
-          online: IS_ONLINE,
-          offline: `NOT ${IS_ONLINE} AND last_seen_at IS NOT NULL`,
-          never: `NOT ${IS_ONLINE} AND last_seen_at IS NULL`,
+        const wanted: Record<typeof state, SqlPart> = {
+          online: [IS_ONLINE, online],
+          offline: [`NOT ${IS_ONLINE} AND last_seen_at IS NOT NULL AND NOT ${IS_AWAY}`, online, this.late],
+          away: [`NOT ${IS_ONLINE} AND ${IS_AWAY}`, online, this.late],
+          never: [`NOT ${IS_ONLINE} AND last_seen_at IS NULL`, online],
         };
-        return [`status = 'enrolled' AND ${wanted[state]}`, online];
+        const [sql, ...values] = wanted[state];
+        return [`status = 'enrolled' AND ${sql}`, ...values];
       },
     });
   }
@@ -214,20 +243,36 @@ export class Devices extends tableOf('devices', deviceColumns) {
   }
 
   /**
-   * Devices that have joined and were online, without those that are online now; the longest ago first. One that goes offline
-   * is among them as soon as that is recorded: a few seconds later.
+   * Devices that have joined and were online, without those that are online now or away by plan; the longest ago first. One that
+   * goes offline is among them as soon as that is recorded: a few seconds later.
    * @param isOnline by the authtoken
    */
   offline(isOnline: (credentialId: string) => boolean): OfflineDevice[] {
     // Looks at no others: an index has these.
     const sql = `SELECT id, name, site, labels, last_seen_at, last_ip, credential_id FROM devices
-      WHERE status = 'enrolled' AND online = 0 AND last_seen_at IS NOT NULL ORDER BY last_seen_at, id`;
-    const rows = this.database.allValues(sql, []) as OfflineValues[];
+      WHERE status = 'enrolled' AND online = 0 AND last_seen_at IS NOT NULL AND NOT ${IS_AWAY}
+      ORDER BY last_seen_at, id`;
+    const rows = this.database.allValues(sql, [this.late]) as OfflineValues[];
     return rows.flatMap(([id, name, site, labels, since, ip, credentialId]) =>
       credentialId !== null && isOnline(credentialId)
         ? []
         : { id, name, site, labels: labels === '{}' ? {} : JSON.parse(labels), since, ip },
     );
+  }
+
+  /** Those that are offline by plan, without those that are back earlier. @param isOnline as for {@link offline} */
+  away(isOnline: (credentialId: string) => boolean): DeviceRow[] {
+    const sql = `status = 'enrolled' AND data_budget IS NOT NULL AND ${IS_AWAY} ORDER BY id`;
+    return this.where(sql, [this.late]).filter(
+      ({ credential_id }) => credential_id === null || !isOnline(credential_id),
+    );
+  }
+
+  /** How many have a data budget, by what they have used of it. */
+  budgetStates(): { state: ReportedBudget['state']; devices: number }[] {
+    const sql = `SELECT data_budget ->> 'state' AS state, COUNT(*) AS devices FROM devices
+      WHERE status = 'enrolled' AND data_budget IS NOT NULL GROUP BY 1`;
+    return this.database.all(sql, []);
   }
 
   /** How many devices have joined and were online, by site and by the address that they came from last. */

@@ -16,6 +16,8 @@ export interface ProvisioningJob {
   started_at: string;
   retries_at: string | null;
   attempts: number;
+  /** Why the certificate in use is revoked once there is another one; missing: it is not. */
+  revokes?: string;
   /** The order under way at the CA; missing before it is placed. Its private key is encrypted, in base64. */
   order?: { authority: string; url: string; key: string };
 }

@@ -135,6 +135,7 @@ export const ACTIVITY = {
   denials: ['connection_denied.v0', 'request_denied.v0'],
   operation: ['certificate_failed.v0', 'certificate_issued.v0', 'dashboard_sign_in_failed.v0', 'update_stopped.v0'],
   'sign-ins': ['sign_in_failed.v0', 'sign_in_succeeded.v0'],
+  devices: ['data_budget_low.v0', 'data_budget_used_up.v0'],
 } as const;
 export const ACTIVITY_TYPES = Object.values(ACTIVITY).flat();
 export type ActivityType = (typeof ACTIVITY_TYPES)[number];

@@ -6,8 +6,8 @@ const KEPT_MS = 90 * 86_400_000;
 
 /** The ports at which clients reach names that are in no DNS. A name keeps its port while its agent is offline. */
 export class NamePorts implements PortMemory {
-  /** What a database that cannot be written does not have. */
-  readonly #unsaved = new Map<string, number>();
+  /** Names by their ports, which a database that cannot be written does not have. */
+  readonly #unsaved = new Map<number, string>();
 
   constructor(
     private readonly database: Database,
@@ -16,13 +16,14 @@ export class NamePorts implements PortMemory {
   ) {}
 
   portOf(name: string): number | null {
+    for (const [port, holder] of this.#unsaved) if (holder === name) return port;
     const row = this.database.get<{ port: number }>('SELECT port FROM name_ports WHERE name = ?', [name]);
-    return this.#unsaved.get(name) ?? row?.port ?? null;
+    return row === null || this.#unsaved.has(row.port) ? null : row.port;
   }
 
   nameAt(port: number): string | null {
-    for (const [name, at] of this.#unsaved) if (at === port) return name;
-    return this.database.get<{ name: string }>('SELECT name FROM name_ports WHERE port = ?', [port])?.name ?? null;
+    const row = this.database.get<{ name: string }>('SELECT name FROM name_ports WHERE port = ?', [port]);
+    return this.#unsaved.get(port) ?? row?.name ?? null;
   }
 
   used(): number[] {
@@ -36,12 +37,12 @@ export class NamePorts implements PortMemory {
 
   /** Gives a port to a name; it takes it from the name that had it. */
   async assign(name: string, port: number): Promise<void> {
-    this.#unsaved.set(name, port);
+    this.#unsaved.set(port, name);
     await this.database.write(() => {
       this.database.run('DELETE FROM name_ports WHERE port = ? OR name = ?', [port, name]);
       this.database.run('INSERT INTO name_ports (name, port, used_on) VALUES (?, ?, ?)', [name, port, this.#today()]);
     });
-    this.#unsaved.delete(name);
+    this.#unsaved.delete(port);
   }
 
   /** Writes once a day at most: agents reconnect often, and disks wear out. */

@@ -71,7 +71,7 @@ export function openStore(
 export function storeOn(database: Database, box: SecretsBox, wallClock: () => number = Date.now): Store {
   const now = () => timestamp(wallClock());
   const auditLog = new AuditLog(database, box, () => ids, now);
-  const tables = { ...createTables(database, box), auditLog };
+  const tables = { ...createTables(database, box, now), auditLog };
   const latest = Object.values(tables)
     .flatMap((table) => table.page(null, 1).map((row) => ksuidOf(row.id)))
     .reduce<string | null>((greatest, ksuid) => (greatest === null || ksuid > greatest ? ksuid : greatest), null);
@@ -94,7 +94,7 @@ export function storeOn(database: Database, box: SecretsBox, wallClock: () => nu
   };
 }
 
-function createTables(database: Database, box: SecretsBox) {
+function createTables(database: Database, box: SecretsBox, now: () => string) {
   const applicationUsers = new ApplicationUsers(database);
   return {
     ...rowTables(database),
@@ -109,7 +109,7 @@ function createTables(database: Database, box: SecretsBox) {
     cloudEndpoints: new CloudEndpoints(database),
     conditionHistory: new ConditionHistory(database),
     credentials: new Credentials(database),
-    devices: new Devices(database),
+    devices: new Devices(database, now),
     endedSignIns: new EndedSignIns(database),
     enrolmentKeys: new EnrolmentKeys(database),
     eventDestinations: new EventDestinations(database, box),

@@ -158,7 +158,11 @@ const SEALED_COLUMNS = [
   ['audit_log', 'policies'],
 ] as const;
 /** Facts that are encrypted, and bound to what. */
-export const SEALED_FACTS = { acme_account_key: 'acme-account', ca_key: 'ca_key' };
+export const SEALED_FACTS = {
+  acme_account_key: 'acme-account',
+  acme_account_next_key: 'acme-account-next',
+  ca_key: 'ca_key',
+};
 export const ACME_ACCOUNT = SEALED_FACTS.acme_account_key;
 /** Digests with a key that follows from the encryption key: without it, they say nothing. */
 const KEYED = ['bound_policies', 'familiar_networks'];

@@ -57,6 +57,10 @@ function parseLabel(text: string): string | Refusal {
 const OWN_NAMES_ONLY = 'Whether it gets no further names directly below the site by asking for them.';
 const INTERNAL_NAMES = 'Whether it may also bind internal endpoints at `*-<name>.<site>.internal`.';
 
+const LINK_SETTING =
+  'Whether its link is metered, such as a SIM card; its agent follows at once. `device`: as AGENT_LINK on the device says.';
+const linkSetting = z.enum(['device', 'default', 'metered']);
+
 export const DeviceUpdate = body({
   ...annotations(),
   name: parsed(parseName, WRONG_VALUE, /^[A-Za-z0-9]+(-[A-Za-z0-9]+)*$/)
@@ -72,6 +76,7 @@ export const DeviceUpdate = body({
     ),
   own_names_only: z.boolean().optional().describe(OWN_NAMES_ONLY),
   internal_names: z.boolean().optional().describe(INTERNAL_NAMES),
+  link_setting: linkSetting.optional().describe(LINK_SETTING),
 });
 export type DeviceUpdate = z.input<typeof DeviceUpdate>;
 
@@ -81,8 +86,8 @@ export const DeviceFilters = listFilters(
   ['name', 'site', 'state', 'last_seen_at', 'agent_version'],
   {
     state: stateFilter(
-      ['online', 'offline', 'never', 'pending', 'revoked'],
-      '`offline`: was online before; `never`: has joined, and was not online yet.',
+      ['online', 'offline', 'away', 'never', 'pending', 'revoked'],
+      '`offline`: was online before; `away`: is offline by plan, for its data budget; `never`: has joined, and was not online yet.',
     ),
     site: siteFilter('devices'),
     label: labelFilter('the device'),
@@ -102,12 +107,30 @@ const DeviceTunnel = z.object({
   ),
 });
 
+/** What a device has used of its data budget, the least first. */
+export const BUDGET_STATES = ['normal', 'low', 'paused', 'away'] as const;
+
+const ReportedBudget = z
+  .object({
+    state: z
+      .enum(BUDGET_STATES)
+      .describe(
+        '`low`: 80 % is used; `paused`: 95 %, so that tunnels answer 503; `away`: the device is offline by plan, and comes back at `back_at`.',
+      ),
+    used_percent: z.number().describe('How much of it is used, as the device has said last; it does for every 5 %.'),
+    limit_bytes: orNull(z.number()).describe('What it may send and receive; null: its agent does not say.'),
+    ends_at: orNull(z.string()).describe(`When the period ends; null: its agent does not say. ${UTC}`),
+    back_at: orNull(z.string()).describe(`When it comes back; null: it is not away for its budget. ${UTC}`),
+  })
+  .describe('What its agent says of AGENT_DATA_BUDGET.');
+export type ReportedBudget = z.output<typeof ReportedBudget>;
+
 const DeviceEvent = z.object({
   at: z.string().describe(`When it happened. ${UTC}`),
   what: z
     .string()
     .describe(
-      'What happened: `requested`, `approved`, `enrolled`, `joined again`, `renewed`, `renamed`, `rotated` or `revoked`.',
+      'What happened: `requested`, `approved`, `enrolled`, `joined again`, `renewed`, `renamed`, `moved`, `rotated` or `revoked`.',
     ),
   by: z.string().describe('The address of the device, or the id of the API key.'),
 });
@@ -141,6 +164,11 @@ export const Device = z
     agent_version: orNull(z.string()).describe(
       'The program and version of its agent in its last session; null when it was never online.',
     ),
+    link_setting: linkSetting.describe(LINK_SETTING),
+    link: orNull(z.enum(['default', 'metered'])).describe(
+      'What its link is for its agent: [as for a SIM card](sim-card.md), or not. Null: it does not say.',
+    ),
+    data_budget: orNull(ReportedBudget).describe('What it has used of its data budget; null: it has none.'),
     tunnels: z.array(DeviceTunnel).describe('Tunnels that are online.'),
     history: z
       .array(DeviceEvent)

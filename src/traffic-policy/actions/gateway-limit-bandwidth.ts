@@ -44,6 +44,10 @@ export function gatewayLimitBandwidth(config: unknown, { ports }: ActionContext)
   const rates = ports.state.keep(ClientRates, [bandwidth], () => new ClientRates(parseBandwidth(bandwidth)));
   return {
     ends: false,
+    on_tcp_connect: () => (connect) => {
+      connect.connection.bandwidth = rates.of(clientNetwork(connect.connection.clientIp));
+      return undefined;
+    },
     on_http_request: () => (request) => {
       request.bandwidth = rates.of(clientNetwork(request.connection.clientIp));
       return undefined;

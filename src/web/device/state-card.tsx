@@ -7,12 +7,12 @@ import { CopyButton } from '../ui/button.tsx';
 import { spanSince } from '../ui/time-span.ts';
 import { type FindingView, runDoctor } from './doctor-view.tsx';
 import type { DeviceModel } from './model.ts';
-import { verdictOn } from './verdict.ts';
+import { budgetText, megabytes, verdictOn } from './verdict.ts';
 
 /** The device's state, large, with what to do about it. */
 export function StateCard({ model, status }: { model: DeviceModel; status: FeedSnapshot['status'] }): JSX.Element {
   const verdict = verdictOn(status, model.connection.state.value, spanSince);
-  const { session, tunnels, remote_api: own, clock, addresses } = status;
+  const { session, tunnels, remote_api: own, clock, addresses, data_budget: budget } = status;
   return (
     <section class={`card state ${verdict.tone}`} aria-labelledby="state">
       <div class="state-head">
@@ -50,6 +50,19 @@ export function StateCard({ model, status }: { model: DeviceModel; status: FeedS
           <dd>{session.reconnects}</dd>
         </div>
       </dl>
+      {budget !== null && (
+        <details class="hint">
+          <summary>Data: {budgetText(budget)}</summary>
+          <ul class="plain">
+            {budget.tunnels.map(({ url, bytes }) => (
+              <li key={url}>
+                {megabytes(bytes)} MB: {url}
+              </li>
+            ))}
+            <li>The rest: connections, heartbeats, and other tunnels.</li>
+          </ul>
+        </details>
+      )}
       {clock.source === 'gateway' && (
         <p class="hint">
           The clock of this device is wrong. The agent uses the time that its gateway proves, for itself only.

@@ -21,7 +21,7 @@ type Status = FeedSnapshot['status'];
  * @param spanSince formats how long something lasts
  */
 export function verdictOn(status: Status, live: LiveState, spanSince: (moment: string) => string): Verdict {
-  const { session, tunnels, remote_api: own, storage } = status;
+  const { session, tunnels, remote_api: own, storage, data_budget: budget } = status;
   if (live === 'lost') {
     return {
       tone: 'bad',
@@ -42,6 +42,10 @@ export function verdictOn(status: Status, live: LiveState, spanSince: (moment: s
       reason: null,
       needsRemedy: false,
     };
+  }
+  if (budget?.next_at && session.state !== 'online') {
+    const detail = `The data budget is used up. Online again at ${atUtc(budget.next_at)}.`;
+    return { tone: 'warning', title: 'Offline by plan', detail, reason: null, needsRemedy: false };
   }
   if (session.state === 'connecting') {
     if (reason === null) {
@@ -71,12 +75,29 @@ export function verdictOn(status: Status, live: LiveState, spanSince: (moment: s
     const title = down === 1 ? '1 tunnel needs attention' : `${down} tunnels need attention`;
     return { tone: 'warning', title, detail, reason: null, needsRemedy: true };
   }
+  if (budget?.level === 'paused') {
+    const paused = `${detail} The data budget is used up to 95 %: tunnels answer 503 until ${atUtc(budget.until)}.`;
+    return { tone: 'warning', title: 'Tunnels are paused', detail: paused, reason: null, needsRemedy: false };
+  }
   if (own && own.status === 'failed') {
     const why = own.last_error ? errorText(own.last_error) : null;
     return { tone: 'warning', title: 'Online, but not at its own domain', detail, reason: why, needsRemedy: true };
   }
   return { tone: 'good', title: 'Online', detail, reason: null, needsRemedy: false };
 }
+
+/** A moment, as the command line shows it. */
+function atUtc(moment: string): string {
+  return `${moment.slice(0, 16).replace('T', ' ')} UTC`;
+}
+
+/** What has been used of a data budget. */
+export function budgetText({ used_bytes, limit_bytes, until }: NonNullable<Status['data_budget']>): string {
+  const percent = Math.floor((100 * used_bytes) / limit_bytes);
+  return `${megabytes(used_bytes)} of ${limit_bytes / 1e6} MB (${percent} %) until ${atUtc(until)}`;
+}
+
+export const megabytes = (bytes: number): string => (bytes / 1e6).toFixed(1);
 
 /** An error with its code, for people. */
 export function errorText({ code, message }: { code: string | null; message: string }): string {

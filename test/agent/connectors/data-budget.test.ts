@@ -6,13 +6,17 @@ import { join } from 'node:path';
 import { expect, it, onTestFinished, vi } from 'vitest';
 import { DataBudget } from '../../../src/agent/connectors/data-budget.ts';
 import { GatewayConnector } from '../../../src/agent/connectors/gateway-connector.ts';
+import { LinkPace } from '../../../src/agent/connectors/link-pace.ts';
+import { installationFor } from '../../../src/agent/join/installation.ts';
+import { enrol } from '../../../src/agent/join/join-site.ts';
 import { openLink } from '../../../src/agent/open-link.ts';
 import { parseBudgetPlan, periodOf } from '../../../src/lib/budget-plan.ts';
 import { writeDurably } from '../../../src/lib/files/durable-write.ts';
 import { NO_PROXIES } from '../../../src/lib/network/proxy-rules.ts';
 import { systemClock } from '../../../src/lib/time/clock.ts';
 import { upstreamAt } from '../../support/connectors.ts';
-import { getPublic, startTestGateway } from '../../support/gateway.ts';
+import { inviteTo } from '../../support/enrolment.ts';
+import { getPublic, managementClientOf, startTestGateway } from '../../support/gateway.ts';
 import { serving } from '../../support/loopback.ts';
 import { seeded } from '../../support/seeded.ts';
 import { silentLog } from '../../support/silent-log.ts';
@@ -186,9 +190,45 @@ it('a clock that was years ahead ends no later period: what was used counts for 
   expect((await opened()).mayConnect).toBe(true);
 });
 
-it('at 95 %, clients of tunnels get 503 and when to come back, the own API answers, and then the device is offline', async () => {
+/** A gateway, and a device that has joined it. */
+async function joined() {
   const gateway = await startTestGateway();
   onTestFinished(() => gateway.close());
+  const { enrolment } = await enrol(installationFor(await inviteTo(gateway), null, null), {
+    ...{ name: 'cab', proxies: NO_PROXIES, clock: systemClock, deadline: 0, onWait: () => {} },
+  });
+  const client = await managementClientOf(gateway);
+  const device = async () => {
+    for await (const each of client.devices.all()) return each;
+    throw new Error('no device has joined');
+  };
+  return { gateway, client, device, authtoken: () => enrolment.authtoken };
+}
+
+it('whether a link is metered is what an operator says, at once', async () => {
+  const { gateway, client, device, authtoken } = await joined();
+  const pace = new LinkPace('default', systemClock);
+  const options = {
+    ...{ authtoken, serverAddr: gateway.sessionAddress, authorities: { pem: gateway.sessionCa }, pace },
+    ...{ proxies: NO_PROXIES, version: '1.0.0', log: silentLog, clock: systemClock },
+  };
+  const agent = new GatewayConnector(options, 'gateway', () => openLink('native', options));
+  onTestFinished(() => agent.stop());
+  const online = new Promise<void>((resolve) => agent.once('online', resolve));
+  await agent.start();
+  await online;
+  const { id, link } = await device();
+  expect([link, pace.kind]).toEqual(['default', 'default']);
+  await client.devices.update(id, { link_setting: 'metered' });
+  await vi.waitFor(() => expect(pace.kind).toBe('metered'), 5_000);
+  expect(await device()).toMatchObject({ link_setting: 'metered', link: 'metered' });
+  await client.devices.update(id, { link_setting: 'device' });
+  await vi.waitFor(() => expect(pace.kind).toBe('default'), 5_000);
+  expect(await device()).toMatchObject({ link_setting: 'device', link: 'default' });
+});
+
+it('at 95 %, clients of tunnels get 503 and when to come back, the own API answers, and then the device is away', async () => {
+  const { gateway, device, authtoken } = await joined();
   const port = await serving(createServer((req, res) => res.end(Buffer.alloc(req.url === '/small' ? 10 : 60_000))));
   // Most of the period has passed, so most of the rest is there.
   const now = NOVEMBER + 0.9 * DAY_MS;
@@ -196,7 +236,7 @@ it('at 95 %, clients of tunnels get 503 and when to come back, the own API answe
   const budget = new DataBudget(parseBudgetPlan('2MB/day'), { file, log: silentLog, now: () => now });
   await budget.open();
   const options = {
-    authtoken: () => gateway.authtoken,
+    authtoken,
     serverAddr: gateway.sessionAddress,
     authorities: { pem: gateway.sessionCa },
     proxies: NO_PROXIES,
@@ -211,11 +251,19 @@ it('at 95 %, clients of tunnels get 503 and when to come back, the own API answe
   await agent.start();
   await online;
   const upstream = upstreamAt(`http://127.0.0.1:${port}`);
-  const cam = await agent.open({ protocol: 'http', domain: 'cam.localhost', upstream, forwardsTo: 'x' });
-  const own = await agent.open({ protocol: 'http', domain: 'agent.localhost', upstream, forwardsTo: 'y', isOwn: true });
+  const cam = await agent.open({ protocol: 'http', domain: 'cam.site.localhost', upstream, forwardsTo: 'x' });
+  const own = await agent.open({
+    protocol: 'http',
+    domain: 'agent-cab.site.localhost',
+    upstream,
+    forwardsTo: 'y',
+    isOwn: true,
+  });
   expect((await getPublic(gateway, cam.url)).status).toBe(200);
   let answer = await getPublic(gateway, cam.url);
-  for (let asked = 0; asked < 60 && answer.status === 200; asked++) answer = await getPublic(gateway, cam.url);
+  // For a moment, only the device knows.
+  const isTold = () => answer.body.includes('data budget');
+  for (let asked = 0; asked < 80 && !isTold(); asked++) answer = await getPublic(gateway, cam.url);
   expect(answer.status, answer.body).toBe(503);
   expect(Number(answer.headers['retry-after'])).toBeGreaterThan(3_600);
   expect(answer.body).toContain('data budget');
@@ -233,4 +281,13 @@ it('at 95 %, clients of tunnels get 503 and when to come back, the own API answe
   expect(budget.state.level).toBe('spent');
   expect(budget.state.usedBytes).toBeLessThanOrEqual(2e6);
   await vi.waitFor(() => expect(agent.status.lastError?.message).toContain('online again at'), 5_000);
+  // Its gateway knows when it comes, and misses it only then.
+  const { data_budget: said, online_since } = await device();
+  const back = budget.state.nextAt?.getTime() ?? 0;
+  expect([said?.state, said?.limit_bytes, online_since]).toEqual(['away', 2e6, null]);
+  expect(Math.abs(Date.parse(said?.back_at ?? '') - (Date.now() + back - now))).toBeLessThan(5_000);
+  expect(budget.state.tunnels.map(([url]) => url).sort()).toEqual([own.url, cam.url].sort());
+  const shared = budget.state.tunnels.reduce((sum, [, bytes]) => sum + bytes, 0);
+  expect(shared / budget.state.usedBytes).toBeGreaterThan(0.9);
+  expect(shared).toBeLessThan(budget.state.usedBytes);
 });

@@ -42,7 +42,7 @@ function secondSession(
     },
     joined: ({ node }) => events.push(`joined ${node?.id}`),
     left: ({ node }) => events.push(`left ${node?.id}`),
-    isReserve,
+    isReserve: () => isReserve,
     ...{ clock, log },
   });
   onTestFinished(() => second.stop());

@@ -37,7 +37,7 @@ it('an unreachable upstream is logged at once, every ten minutes while clients a
     [40, 'upstream unreachable', 1],
     [40, 'upstream unreachable', 10],
     [30, 'upstream reachable again', undefined],
-    [40, 'upstream unreachable', 0],
+    [40, 'upstream unreachable', undefined],
   ]);
 });
 

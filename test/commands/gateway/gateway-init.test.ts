@@ -3,6 +3,7 @@ import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { initialSettings } from '../../../src/commands/gateway/gateway-init-settings.ts';
+import { GATEWAY_SERVICE } from '../../../src/service/service.ts';
 import { gatherTexts } from '../../../src/settings/setting-sources.ts';
 import { AgentProcess, deviceAgent } from '../../support/agent-process.ts';
 import { freePort, takenPort } from '../../support/loopback.ts';
@@ -144,6 +145,21 @@ describe('the settings of a new gateway', () => {
       GATEWAY_DNS_HOST: '192.0.2.7',
     });
     expect(values('gw.example.com', [v6, v4])).toMatchObject({ GATEWAY_HOST: '::', GATEWAY_DNS_HOST: '192.0.2.7' });
+  });
+
+  it('of an address order a certificate for it, if it is public', () => {
+    const address = (ip: string, acme = true) =>
+      initialSettings({ domain: null, ip, ...wanted, acme }, () => false, { eth0: [v4] }).map(
+        ({ name, value }) => `${name}=${value}`,
+      );
+    const common = ['GATEWAY_HOST=0.0.0.0', 'GATEWAY_HTTPS_PORT=443', 'GATEWAY_HTTP_PORT=80'];
+    const ordered = ['GATEWAY_ACME_DIRECTORY=letsencrypt', 'GATEWAY_ACME_OWN_NAMES=public'];
+    expect(address('93.184.216.34')).toEqual(['GATEWAY_IP=93.184.216.34', ...common, ...ordered]);
+    expect(GATEWAY_SERVICE.startsWith.test(address('93.184.216.34').join('\n'))).toBe(true);
+    expect(address('93.184.216.34', false)).toEqual(
+      expect.arrayContaining(['GATEWAY_ACME_DIRECTORY=local', 'GATEWAY_IP=93.184.216.34']),
+    );
+    expect(address('10.0.0.1')).toEqual(['GATEWAY_IP=10.0.0.1', ...common]);
   });
 
   it('need no public CA with --no-acme or a domain that none certifies', () => {

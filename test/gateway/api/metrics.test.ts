@@ -18,7 +18,7 @@ const site = createServer((req, res) => res.writeHead(Number(req.url?.slice(1)) 
 const echo = createTcpServer((socket) => socket.on('error', () => {}).pipe(socket));
 
 beforeAll(async () => {
-  gateway = await startTestGateway({ tcpPorts: await freePorts(1) });
+  gateway = await startTestGateway({ tcpPorts: await freePorts(1), probes: ['probed.localhost', 'denying.localhost'] });
   apiKey = (await gateway.store.database.write(() => issueApiKey(gateway.store, {}))).token;
   for (const server of [site, echo]) await once(server.listen(0, '127.0.0.1'), 'listening');
   session = await agentSession(gateway).connect();
@@ -76,6 +76,14 @@ async function growth(samples: readonly string[], act: () => Promise<unknown>): 
 }
 
 describe('GET /metrics', () => {
+  it('counts endpoints that are asked as clients do by the stage that broke', async () => {
+    await serve('probed');
+    await serve('denying', { on_http_request: [{ actions: [{ type: 'deny' }] }] });
+    await expect.poll(() => read('probed_endpoints{stage="policy"}'), { interval: 100, timeout: 20_000 }).toBe(1);
+    await expect.poll(() => read('probed_endpoints{stage="none"}'), { interval: 100, timeout: 20_000 }).toBe(1);
+    expect(await read('probed_endpoints{stage="certificate"}')).toBe(0);
+  });
+
   it('requires an API key but no version', async () => {
     const { status, type, body } = await scrape();
     expect(status).toBe(200);

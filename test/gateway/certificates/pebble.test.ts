@@ -1,23 +1,33 @@
 import { X509Certificate } from 'node:crypto';
+import { readFileSync } from 'node:fs';
 import { createServer as createHttpServer } from 'node:http';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
+import { connect } from 'node:tls';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { AcmeAccountKey, AcmeCa } from '../../../src/gateway/certificates/acme/acme-account.ts';
+import { Conversation } from '../../../src/gateway/certificates/acme/acme-conversation.ts';
 import { AcmeIssuer } from '../../../src/gateway/certificates/acme/acme-issuer.ts';
+import {
+  changeAccountKey,
+  nextAccountKey,
+  revokeCertificate,
+} from '../../../src/gateway/certificates/certificate-errands.ts';
 import {
   answerTlsAlpn,
   HttpChallenges,
   TlsAlpnChallenges,
   TxtChallenges,
 } from '../../../src/gateway/certificates/challenges/challenges.ts';
+import { makePrivateKey } from '../../../src/gateway/certificates/issuing/certificate-issuer.ts';
 import type { GatewayOptions } from '../../../src/gateway/context/gateway-options.ts';
 import { systemClock } from '../../../src/lib/time/clock.ts';
 import { freePorts } from '../../support/free-ports.ts';
-import { makeDataDir, startTestGateway, type TestGateway } from '../../support/gateway.ts';
+import { agentSession, makeDataDir, startTestGateway, type TestGateway } from '../../support/gateway.ts';
 import { GatewayClient } from '../../support/gateway-client.ts';
 import { NameServer } from '../../support/name-server.ts';
 import { NO_PEBBLE, Pebble } from '../../support/pebble.ts';
+import { NO_POSTGRES, PostgresServer } from '../../support/postgres-server.ts';
 import { unless } from '../../support/requirements.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
 
@@ -29,6 +39,10 @@ interface Status {
   renews_at: string | null;
   provisioning_job: { error_code: string | null; msg: string } | null;
 }
+
+/** A stand-in for encryption. */
+const box = { seal: (plain: string | Uint8Array) => Buffer.from(plain), open: (sealed: Buffer) => String(sealed) };
+const accountAt = ({ directoryUrl }: Pebble) => ({ directoryUrl, contactEmail: null, externalAccountBinding: null });
 
 describe('a gateway with a strict ACME CA', { timeout: 120_000, ...unless(NO_PEBBLE) }, () => {
   let resolver: NameServer;
@@ -59,7 +73,7 @@ describe('a gateway with a strict ACME CA', { timeout: 120_000, ...unless(NO_PEB
     acme: Partial<NonNullable<GatewayOptions['acme']>> = {},
     options: Partial<GatewayOptions> = {},
   ): Promise<{ gateway: TestGateway; client: GatewayClient }> {
-    const account = { directoryUrl: ca.directoryUrl, contactEmail: null, externalAccountBinding: null };
+    const account = accountAt(ca);
     const gateway = await startTestGateway({
       domain: 'gateway.test',
       ...ports,
@@ -107,9 +121,36 @@ describe('a gateway with a strict ACME CA', { timeout: 120_000, ...unless(NO_PEB
     expect(ca.count('There are now 2 accounts in memory')).toBe(0);
   });
 
+  it(
+    'has one account for all gateways of a database, also after the one that orders is gone',
+    unless(NO_POSTGRES),
+    async () => {
+      const bindings = { 'kid-1': Buffer.alloc(32, 5).toString('base64url') };
+      const ca = await pebble({ bindings });
+      const database = await PostgresServer.start();
+      onTestFinished(() => database.end());
+      const node = (hmacKey: string | undefined) => {
+        const shared = { databaseUrl: database.url(), nodeAddress: `127.0.0.1:${ports.httpsPort}` };
+        const encryptionKey = Buffer.alloc(32, 7).toString('base64');
+        return start(
+          ca,
+          { externalAccountBinding: { kid: 'kid-1', hmacKey: String(hmacKey) } },
+          { ...shared, encryptionKey },
+        );
+      };
+      const first = await node(bindings['kid-1']);
+      await issued(first.client, await reserve(first.client, 'first.example.test'));
+      await first.gateway.close();
+      // On another machine, without a file of the first one's.
+      const second = await node('d3Jvbmc');
+      await issued(second.client, await reserve(second.client, 'second.example.test'));
+      expect(ca.count('There are now 2 accounts in memory')).toBe(0);
+    },
+  );
+
   it('renews a certificate that the CA revokes early, before anything else says so', async () => {
     const ca = await pebble();
-    const { client } = await start(ca);
+    const { client } = await start(ca, { profile: 'default' }); // Without one, it chooses any.
     const id = await reserve(client, 'early.example.test');
     const { certificate, renews_at } = await issued(client, id);
     const first = await presented(client, 'early.example.test');
@@ -145,6 +186,50 @@ describe('a gateway with a strict ACME CA', { timeout: 120_000, ...unless(NO_PEB
       .toBe('The certificate authority has no profile tiny. It has default, shortlived; change GATEWAY_ACME_PROFILE.');
   });
 
+  it('certifies the address of a gateway without a domain, for browsers and at ports, and agents get the CA that they pin', async () => {
+    const ca = await pebble();
+    const httpsPorts = await freePorts(2);
+    const { gateway } = await start(ca, { ownNames: 'public' }, { domain: 'localhost', ip: '127.0.0.1', httpsPorts });
+    const root = await ca.root();
+    // Clients name no address in the handshake; agents name no protocol either.
+    const trusts = (port: number, trusted: string, ALPNProtocols: string[]) =>
+      new Promise<boolean>((resolve) => {
+        const socket = connect({ host: '127.0.0.1', port, ca: trusted, ALPNProtocols }, () => resolve(true));
+        socket.on('error', () => resolve(false)).once('secureConnect', () => socket.destroy());
+      });
+    await expect.poll(() => trusts(gateway.httpsPort, root, ['h2', 'http/1.1']), POLLING).toBe(true);
+    const session = await agentSession(gateway).connect();
+    const listener = await session.httpEndpoint().listen(false);
+    expect(await trusts(Number(new URL(String(listener.url())).port), root, [])).toBe(true);
+    expect(await trusts(gateway.httpsPort, gateway.sessionCa, [])).toBe(true);
+  });
+
+  it('replaces and revokes a certificate whose key has leaked, and changes the key of its account, on command', async () => {
+    const ca = await pebble();
+    const dataDir = await makeDataDir();
+    const { client, gateway } = await start(ca, {}, { dataDir });
+    const id = await reserve(client, 'leaked.example.test');
+    await issued(client, id);
+    const leaked = await presented(client, 'leaked.example.test');
+    await revokeCertificate(gateway.store, 'leaked.example.test', 'keyCompromise');
+    await changeAccountKey(gateway.store);
+    await wake(client, id);
+    await expect.poll(() => ca.status(leaked.serialNumber), POLLING).toBe('Revoked');
+    const next = await presented(client, 'leaked.example.test');
+    expect(await ca.status(next.serialNumber)).toBe('Valid');
+    expect(next.publicKey.equals(leaked.publicKey)).toBe(false);
+    await expect.poll(() => nextAccountKey(gateway.store), POLLING).toBeNull();
+    const key = readFileSync(join(dataDir, 'gateway', 'acme-account.key'));
+    await gateway.close();
+
+    const again = await start(ca, {}, { dataDir });
+    expect(readFileSync(join(dataDir, 'gateway', 'acme-account.key'))).toEqual(key);
+    await issued(again.client, await reserve(again.client, 'later.example.test'));
+    expect(ca.count('There are now 2 accounts in memory')).toBe(0);
+    const uploaded = revokeCertificate(again.gateway.store, 'other.example.test', 'superseded');
+    await expect(uploaded).rejects.toThrow('other.example.test has no automatic certificate');
+  });
+
   it('serves the chain that the settings prefer', async () => {
     const ca = await pebble({ env: { PEBBLE_ALTERNATE_ROOTS: '2', PEBBLE_CHAIN_LENGTH: '2' } });
     const wanted = new X509Certificate(await ca.root(2)).subject.replace(/^.*CN=/s, '');
@@ -155,6 +240,26 @@ describe('a gateway with a strict ACME CA', { timeout: 120_000, ...unless(NO_PEB
       .split(/(?=-----BEGIN)/)
       .at(-1);
     expect(new X509Certificate(String(last)).issuer).toContain(`CN=${wanted}`);
+  });
+
+  it('keeps the account when it is killed after the CA has changed its key, before that is written', async () => {
+    const ca = await pebble();
+    const file = join(temporaryFolder(), 'account');
+    const next = await makePrivateKey('ecdsa');
+    const start = () => new AcmeAccountKey(file, box);
+    const account = async (key: AcmeAccountKey, pem: string | null, changes = false) => {
+      const at = new AcmeCa(accountAt(ca), key, null, () => pem);
+      const requests = at.requests(new Conversation(ca.serverCa, new AbortController().signal));
+      if (changes) await at.changeKey(requests);
+      return (await at.account(requests)).url;
+    };
+    const url = await account(start(), null);
+    const killed = start();
+    killed.replace = () => Promise.reject(new Error('killed'));
+    await expect(account(killed, next, true)).rejects.toThrow('killed');
+    expect(await account(start(), next)).toBe(url);
+    expect(await start().load()).toBe(next);
+    expect(await account(start(), null)).toBe(url);
   });
 
   it.each(['http-01', 'tls-alpn-01'] as const)('certifies an IP address with %s', async (type) => {
@@ -174,11 +279,9 @@ describe('a gateway with a strict ACME CA', { timeout: 120_000, ...unless(NO_PEB
       web.close();
       front.close();
     });
-    const account = { directoryUrl: ca.directoryUrl, contactEmail: null, externalAccountBinding: null };
-    const box = { seal: (plain: string | Uint8Array) => Buffer.from(plain), open: (sealed: Buffer) => String(sealed) };
     const issuer = new AcmeIssuer(
       {
-        ca: new AcmeCa(account, new AcmeAccountKey(join(temporaryFolder(), 'account'), box)),
+        ca: new AcmeCa(accountAt(ca), new AcmeAccountKey(join(temporaryFolder(), 'account'), box)),
         targets: () => ({ cname_target: null, acme_challenge_cname_target: null }),
         trust: ca.serverCa,
         plainChallenges: [type],

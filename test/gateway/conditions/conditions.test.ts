@@ -215,6 +215,23 @@ const TABLE: Record<ConditionId, Row> = {
     },
     shownApart: ({ attention }) => attention.failedDomains.total,
   },
+  client_authority: {
+    words: /^CAs of client certificates end: cameras: clients are refused after 20/,
+    make: async () => {
+      const { certificateAuthorities, database, ids, now } = server.store;
+      const not_after = new Date(Date.parse(now()) + 20 * 86_400_000).toISOString().replace(/\.\d+/, '');
+      const facts = {
+        subject_common_name: 'cameras',
+        not_before: now(),
+        not_after,
+        key_usages: [],
+        extended_key_usages: [],
+      };
+      const common = { id: ids.next('ca'), created_at: now(), description: null, metadata: null };
+      await database.write(() => certificateAuthorities.insert({ ...common, ca_pem: '', facts }));
+      return () => database.write(() => certificateAuthorities.delete(common.id));
+    },
+  },
   commits_lost: {
     words:
       /^the shared database was put back to an older state at 2\S+: it lacks 3 commits, the first one of 2026-01-01T00:00:00\.000Z$/,

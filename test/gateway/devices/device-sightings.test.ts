@@ -1,6 +1,9 @@
 import { EventEmitter } from 'node:events';
 import { expect, it, onTestFinished } from 'vitest';
+import type { BudgetReport } from '../../../src/agent-protocol/messages.ts';
 import { type DeviceSession, DeviceSightings } from '../../../src/gateway/devices/device-sightings.ts';
+import type { Activity } from '../../../src/gateway/store/events.ts';
+import { NO_ACTIVITY } from '../../support/edge-context.ts';
 import { enrolmentKey, installKey } from '../../support/enrolment.ts';
 import { startManagementServer } from '../../support/management-server.ts';
 import { silentLog } from '../../support/silent-log.ts';
@@ -10,12 +13,20 @@ const START = Date.parse('2026-03-01T00:00:00Z');
 const MINUTE_MS = 60_000;
 
 /** Sessions that come and go on demand. */
-class Sessions extends EventEmitter<Record<'added' | 'removed', [DeviceSession]>> {
+class Sessions extends EventEmitter<
+  Record<'added' | 'removed', [DeviceSession]> & Record<'budget', [DeviceSession, BudgetReport]>
+> {
   readonly sessions = new Set<DeviceSession>();
 
   add(session: DeviceSession): void {
     this.sessions.add(session);
     this.emit('added', session);
+  }
+
+  /** Its agent says how its data budget is. */
+  report(session: DeviceSession, report: Partial<BudgetReport>): void {
+    const usual = { RetryAfterS: 0, Exempt: [], LimitBytes: 5e6, PeriodS: 36_000, BackInS: 0 };
+    this.emit('budget', session, { UsedPercent: 10, ...usual, ...report });
   }
 
   remove(session: DeviceSession): void {
@@ -28,7 +39,9 @@ class Sessions extends EventEmitter<Record<'added' | 'removed', [DeviceSession]>
 async function setUp(names = ['one']) {
   const clock = new SteeredClock();
   const began = clock.now();
-  const server = await startManagementServer({ clock, wallClock: () => START + clock.now() - began });
+  const noted: string[] = [];
+  const activity: Activity = { note: (type) => void noted.push(type), sample() {} };
+  const server = await startManagementServer({ activity, clock, wallClock: () => START + clock.now() - began });
   onTestFinished(() => server.close());
   const { secret } = await enrolmentKey(server);
   const joined = [];
@@ -39,6 +52,8 @@ async function setUp(names = ['one']) {
       credential: { id: server.store.devices.get(id)?.credential_id ?? '' },
       agent: { program: 'device-agent/1.2.3' },
       address,
+      hasBudget: true,
+      link: null,
       silentMs,
     });
     joined.push({ id, session });
@@ -56,6 +71,7 @@ async function setUp(names = ['one']) {
     clock,
     sessions,
     joined,
+    noted,
     pass,
     seen: async (id: string) => (await server.call('GET', `/devices/${id}`)).body,
   };
@@ -116,6 +132,52 @@ it('a revoked device was last seen when its session ended', async () => {
   expect(server.store.devices.get(id)?.last_seen_at).toBe('2026-03-01T00:05:00Z');
 });
 
+it('a device that is away for its data budget is missed once it is late, and says how much it has used', async () => {
+  const { sessions, joined, noted, pass, seen, server } = await setUp(['one', 'two']);
+  const [one, two] = joined as [Joined, Joined];
+  const conditions = async () => (await server.conditions()).map(({ id, message }) => `${id}: ${message}`);
+  const states = async () => {
+    const list = async (state: string) => (await server.call('GET', `/devices?state=${state}`)).body.devices;
+    return { away: (await list('away')) as { id: string }[], offline: (await list('offline')) as { id: string }[] };
+  };
+  const [first, other] = [one.session(), two.session()];
+  sessions.add(first);
+  sessions.add(other);
+  sessions.report(first, { UsedPercent: 81 });
+  sessions.report(first, { UsedPercent: 85 });
+  expect((await seen(one.id)).data_budget).toEqual({
+    ...{ state: 'low', used_percent: 85, limit_bytes: 5e6, ends_at: '2026-03-01T10:00:00Z', back_at: null },
+  });
+  sessions.report(first, { UsedPercent: 95, RetryAfterS: 36_000 });
+  sessions.report(first, { UsedPercent: 96, RetryAfterS: 36_000, BackInS: 1_800 });
+  expect(noted).toEqual(['data_budget_low.v0', 'data_budget_used_up.v0']);
+  sessions.remove(first);
+  sessions.remove(other);
+  await pass(MINUTE_MS);
+  expect(await conditions()).toEqual([
+    'device_offline: devices are offline: two at site.example.com',
+    'data_budget: devices have nearly used up their data budgets: one',
+  ]);
+  const { away, offline } = await states();
+  expect([away.map(({ id }) => id), offline.map(({ id }) => id)]).toEqual([[one.id], [two.id]]);
+  expect((await seen(one.id)).data_budget).toMatchObject({ state: 'away', back_at: '2026-03-01T00:30:00Z' });
+  // It comes when it has said, and leaves again: nothing of the event is repeated in this period.
+  await pass(29 * MINUTE_MS);
+  const again = one.session();
+  sessions.add(again);
+  expect((await seen(one.id)).data_budget).toMatchObject({ state: 'paused', back_at: null });
+  sessions.report(again, { UsedPercent: 97, RetryAfterS: 34_000, BackInS: 3_600 });
+  sessions.remove(again);
+  expect(noted).toHaveLength(2);
+  await pass(62 * MINUTE_MS);
+  expect((await conditions())[0]).toContain('offline: two at');
+  await pass(2 * MINUTE_MS);
+  expect((await conditions())[0]).toContain('one at site.example.com');
+  // Its setting was removed.
+  sessions.add({ ...one.session(), hasBudget: false });
+  expect((await seen(one.id)).data_budget).toBeNull();
+});
+
 it('devices that were online when the gateway was killed were last seen at most 10 s before', async () => {
   const { sessions, joined, pass, seen, server } = await setUp(['one', 'two', 'three']);
   const [one, two, three] = joined as [Joined, Joined, Joined];
@@ -127,7 +189,7 @@ it('devices that were online when the gateway was killed were last seen at most 
   sessions.add(two.session());
   await pass(20 * MINUTE_MS + 5_000);
   // What a killed gateway leaves behind, as the next one reads it.
-  const next = new DeviceSightings(server.store, silentLog, null, new SteeredClock());
+  const next = new DeviceSightings({ ...server, log: silentLog, activity: NO_ACTIVITY }, null, new SteeredClock());
   await next.start(new Sessions());
   for (const { id } of [one, two]) {
     const at = Date.parse(String(server.store.devices.get(id)?.last_seen_at)) - START;

@@ -317,6 +317,53 @@ describe('a device', () => {
     expect(server.revoked).toEqual([{ narrowedId: credential }]);
   });
 
+  it('that joins with a code for another site moves there: with its history, without what it had', async () => {
+    const server = await gateway();
+    const { secret } = await enrolmentKey(server, { tcp_ports: '20000-20009' });
+    const other = await enrolmentKey(server, { site: '*.other.example.com', max_uses: 2 });
+    const { secret: waiting } = await enrolmentKey(server, { site: '*.third.example.com', needs_approval: true });
+    const body = { install_key: installKey(), name: 'cam' };
+    await join(server, { install_key: installKey(), secret: other.secret, name: 'cam' });
+    const before = await join(server, { ...body, secret });
+    const id = String(before.body.device_id);
+    const { store } = server;
+    await store.database.write(() =>
+      store.siteNames.put({ hostname: 'door.site.example.com', device_id: id, released_from: null }),
+    );
+    const [former] = [credentialIdOf(server, before)];
+    const moved = await join(server, { ...body, secret: other.secret });
+    expect(moved.body).toMatchObject({
+      ...{ status: 'enrolled', device_id: id, name: 'cam-2', site: 'other.example.com' },
+      domain: 'agent-cam-2.other.example.com',
+    });
+    expect(credentialIdOf(server, before)).toBe(null);
+    expect(server.revoked).toContainEqual({ credentialIds: [former] });
+    const own = credentialIdOf(server, moved);
+    const names = ['agent-cam-2.other.example.com', 'agent-cam.site.example.com', 'door.site.example.com'];
+    expect(names.map((name) => mayBind(server, own, name))).toEqual([true, false, false]);
+    expect(store.credentials.get(String(own))?.acl.join()).not.toContain('20000');
+    expect(store.siteNames.labelsOf(id)).toEqual([]);
+    expect(store.devices.get(id)?.history.map(({ what }) => what)).toEqual(['enrolled', 'moved', 'joined again']);
+    const changes = store.auditLog.where("object_id = ? AND type = 'device_updated.v0'", [id]);
+    expect(changes.map(({ by }) => by)).toContain('device');
+    // Repeated after a power cut, and renewed without a code.
+    for (const again of [
+      { ...body, secret: other.secret },
+      { install_key: body.install_key, keep_name: true },
+    ])
+      expect((await join(server, again)).body).toMatchObject({ authtoken: moved.body.authtoken, name: 'cam-2' });
+    expect(store.enrolmentKeys.get(other.id)?.uses).toBe(2);
+
+    const back = await join(server, { ...body, secret: waiting });
+    expect(back.body).toMatchObject({ status: 'pending', site: 'third.example.com', authtoken: null });
+    expect(credentialIdOf(server, moved)).toBe(null);
+    // A code that is used up takes nobody away, and a wrong one neither.
+    expect(codeOf(await join(server, { ...body, secret: other.secret }))).toEqual([403, 'ERR_GATEWAY_CODE_USED_UP']);
+    const wrong = other.secret.slice(0, -2);
+    expect(codeOf(await join(server, { ...body, secret: wrong }))).not.toEqual([201, undefined]);
+    expect(store.devices.get(id)?.site).toBe('third.example.com');
+  });
+
   it('is listed with its session, its tunnels and its history', async () => {
     const sessions: Record<string, string>[] = [];
     const common = { id: 'ts_1', ip: '203.0.113.7', startedAt: '2026-03-01T00:00:00Z' };

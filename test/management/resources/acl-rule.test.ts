@@ -20,6 +20,9 @@ describe('parseAclRule', () => {
     'bind:*-cam-7.example.com',
     'bind:tcp.example.com:20000-20009',
     'bind:localhost:20000-20000',
+    'bind:203.0.113.5:20000-20099',
+    'bind:203.0.113.5:20000',
+    'bind:[2001:db8::5]:20000-20099',
   ])('parses %s', (rule) => {
     expect(parseAclRule(rule)).not.toBeNull();
   });

@@ -32,7 +32,7 @@ export class DevicePage {
       canForwardTo: (port: number) => boolean;
       site: Site | null;
       /** Data on the way to the gateway is expensive. */
-      isMetered?: boolean;
+      isMetered?: () => boolean;
       clock: Clock;
     },
   ) {

@@ -13,12 +13,12 @@ import { presentDetail } from '../tunnel-actions.ts';
 import type { FeedChange, FeedSnapshot, FeedTunnel, FeedTunnelChange } from './page-routes.ts';
 
 const INTERVAL_MS = 1_000;
-/** Somebody may look from afar, over a link whose data is expensive. */
-const METERED_INTERVAL_MS = 10_000;
+/** Somebody may look from afar, over a link whose data is expensive: so many of them are one. */
+const METERED_TICKS = 10;
 
 type Source = Omit<HealthSource, 'metrics'> & {
   name: string;
-  isMetered?: boolean | undefined;
+  isMetered?: (() => boolean) | undefined;
   clock: Clock;
   logTail: LogTail | null;
   monitor: UpstreamChecks;
@@ -29,12 +29,17 @@ export class LiveFeed {
   readonly #pages: EventStreams;
   #sent = { status: '', tunnels: new Map<string, FeedTunnel>(), line: 0 };
   #lastEvent = 0;
+  #ticks = 0;
   /** By policy: looking at one again each second would cost more than all else. */
   readonly #access = new WeakMap<object, readonly AccessWay[]>();
 
   constructor(private readonly source: Source) {
-    const intervalMs = source.isMetered ? METERED_INTERVAL_MS : INTERVAL_MS;
-    this.#pages = new EventStreams(source.clock, intervalMs, () => this.#update(), true);
+    this.#pages = new EventStreams(source.clock, INTERVAL_MS, () => this.#tick(), true);
+  }
+
+  #tick(): void {
+    this.#ticks += 1;
+    if (!this.source.isMetered?.() || this.#ticks % METERED_TICKS === 0) this.#update();
   }
 
   open(res: Response): void {

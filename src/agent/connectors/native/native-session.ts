@@ -1,10 +1,12 @@
 import type { Duplex } from 'node:stream';
 import type { Channel, ChannelReceiver } from '../../../agent-protocol/channel.ts';
+import { MuxError } from '../../../agent-protocol/frames.ts';
 import { HeartbeatEcho } from '../../../agent-protocol/heartbeat.ts';
 import {
   AuthAnswer,
   BindAnswer,
   CommandAnswer,
+  LinkKindCommand,
   OtherNodesAnswer,
   type ProxyHeader,
   RefusedAnswer,
@@ -14,8 +16,10 @@ import {
 } from '../../../agent-protocol/messages.ts';
 import { parseRpcError, RpcResponder, TypedStream } from '../../../agent-protocol/rpc.ts';
 import { ApiError, messageOf } from '../../../lib/errors.ts';
+import { sentSegments } from '../../../lib/network/retransmissions.ts';
 import { DeadlineExceeded, withDeadline, withSignal } from '../../../lib/time/deadline.ts';
 import type { ConnectedEndpoint, EndpointRequest, EndpointUpstream, RequestWatcher } from '../connector.ts';
+import type { DataBudget } from '../data-budget.ts';
 import { apiErrorOf, offline, redact } from '../gateway-error.ts';
 import {
   type AgentCommand,
@@ -48,6 +52,8 @@ const BIND_DEADLINE_MS = 15_000;
 const UNBIND_DEADLINE_MS = 5000;
 /** For all endpoints, and what clients have under way, on stop. The process has 5 s for that. */
 const DRAIN_DEADLINE_MS = 2000;
+/** Until the gateway knows when the device comes back. */
+const LEAVE_DEADLINE_MS = 2000;
 /** The gateway accepts 64 streams of an agent, one of which carries heartbeats. */
 const CALLS_AT_ONCE = 32;
 
@@ -65,7 +71,7 @@ export function openNativeLink(options: GatewayLinkOptions): GatewayLink {
   const { authtoken, version, clock, log, onCommand, budget = null } = options;
   const route = routeTo(options.serverAddr, options.proxies, options.authorities, budget);
   const progress = new ProgressMonitor(clock);
-  const resumption: Resumption = { clientId: '', tlsSession: null };
+  const resumption: Resumption = { clientId: '', tlsSession: null, budget: '' };
   /** Of sessions beside the first one. Gateways of a cluster resume each other's. */
   let nodeSession: Buffer | null = null;
   const { address, dial } = route;
@@ -85,12 +91,12 @@ export function openNativeLink(options: GatewayLinkOptions): GatewayLink {
     resumption,
     pace,
     budget,
+    sentAgain: options.sentAgain ?? (async () => (await sentSegments())?.again ?? null),
     clock,
     progress,
     log,
     onCommand,
   };
-  const isMetered = pace.kind === 'metered';
   const probed = new ProbedConnection(() => socketOptions(fixed), route.probe, clock);
   return {
     ...route,
@@ -99,7 +105,10 @@ export function openNativeLink(options: GatewayLinkOptions): GatewayLink {
       return probed.probe(signal);
     },
     progress,
-    isMetered,
+    isMetered: () => pace.kind === 'metered',
+    onLinkChanged: (listener) => {
+      pace.onKind = listener;
+    },
     connect: () => connectNativeSession({ ...fixed, number: 0, authtoken: authtoken() }, { probed }),
     connectTo: ({ address: node, serverName }, signal) => {
       const { dial, address: its } = routeTo(node, options.proxies, options.authorities, budget);
@@ -108,6 +117,7 @@ export function openNativeLink(options: GatewayLinkOptions): GatewayLink {
       const { clientId } = resumption;
       const own = {
         clientId,
+        budget: '',
         get tlsSession() {
           return nodeSession ?? (serverName === address.serverName ? resumption.tlsSession : null);
         },
@@ -177,10 +187,12 @@ class NativeSession implements GatewaySession {
   #hasReports = false;
   #takesUpstreamStates = false;
   #reportsBudget = false;
-  /** The state of the budget that the gateway has last received. */
-  #reported = '';
   /** Connections of clients. */
-  #streams = 0;
+  readonly #streams = new Set<Channel>();
+  /** Whether the gateway has heard of the budget in this session. */
+  #hasReported = false;
+  /** Whether the gateway is told that nothing is left of the budget. */
+  #isLeaving = false;
   #onNoStreams = () => {};
 
   constructor(
@@ -205,7 +217,17 @@ class NativeSession implements GatewaySession {
     const { clientId } = resumption;
     const heartbeats = { heartbeatIntervalS: HEARTBEAT_INTERVAL_S, heartbeatToleranceS: HEARTBEAT_TOLERANCE_S };
     const hasBudget = this.options.budget !== null;
-    const request = authRequest({ authtoken, clientId, version, metadata, number, hasBudget, ...heartbeats });
+    const isMetered = this.options.pace.own === 'metered';
+    const request = authRequest({
+      authtoken,
+      clientId,
+      version,
+      metadata,
+      number,
+      hasBudget,
+      isMetered,
+      ...heartbeats,
+    });
     const answer = await this.#links.call(StreamType.auth, request, AuthAnswer);
     if (answer.Error !== '') {
       this.end('refused');
@@ -215,6 +237,7 @@ class NativeSession implements GatewaySession {
     resumption.clientId = answer.ClientId;
     this.#links.extend(answer.Extra);
     this.options.pace.joined();
+    this.options.pace.follow(answer.Extra.Metered);
     this.#reportsBudget = answer.Extra.DataBudgets;
     this.#followBudget();
     this.#hasReports = answer.Extra.RequestFeed;
@@ -262,7 +285,7 @@ class NativeSession implements GatewaySession {
   async #drain(): Promise<void> {
     const unbind = (id: string) => this.#links.call(StreamType.unbind, { Id: id, Drain: true }, CommandAnswer);
     await Promise.allSettled([...this.#served.keys()].map(unbind));
-    if (this.#streams > 0) {
+    if (this.#streams.size > 0) {
       await new Promise<void>((resolve) => {
         this.#onNoStreams = resolve;
       });
@@ -286,21 +309,43 @@ class NativeSession implements GatewaySession {
     void this.#reportBudget().catch(() => {});
   }
 
-  /** Ends the session when nothing is left; else the gateway is told what concerns it. */
+  /** The gateway is told what concerns it, and each twentieth that is used. When nothing is left, the session ends. */
   async #reportBudget(): Promise<void> {
-    const { budget } = this.options;
-    if (budget === null || this.#links.signal.aborted) return;
-    const { level, usedBytes, limitBytes, restS } = budget.state;
-    if (level === 'spent') return this.end(budget.problem);
+    const { budget, resumption } = this.options;
+    if (budget === null || this.#links.signal.aborted || this.#isLeaving) return;
+    const { level, usedBytes, limitBytes, restS, nextAt } = budget.state;
+    if (level === 'spent') return this.#leave(budget, nextAt);
     if (!this.#reportsBudget) return;
-    const isPaused = level === 'paused';
     const exempt = [...this.#served].filter(([, { isOwn }]) => isOwn).map(([id]) => id);
-    const known = JSON.stringify([level, exempt]);
-    if (known === this.#reported || (level === 'normal' && this.#reported === '')) return;
-    this.#reported = known;
-    const RetryAfterS = isPaused ? restS : 0;
-    const UsedPercent = Math.round((100 * usedBytes) / limitBytes);
-    await this.#links.call(StreamType.dataBudget, { UsedPercent, RetryAfterS, Exempt: exempt }, CommandAnswer);
+    const step = Math.floor((20 * usedBytes) / limitBytes);
+    // What is normal is known from earlier sessions; the rest concerns this one.
+    const known = JSON.stringify([level, step, ...(level === 'normal' ? [] : exempt)]);
+    if (known === resumption.budget && (level === 'normal' || this.#hasReported)) return;
+    this.#hasReported = true;
+    resumption.budget = known;
+    await this.#sendBudget(budget, { RetryAfterS: level === 'paused' ? restS : 0, Exempt: exempt });
+  }
+
+  /** Says when the device comes back. Clients get nothing more meanwhile. */
+  async #leave(budget: DataBudget, nextAt: Date | null): Promise<void> {
+    const { clock, resumption } = this.options;
+    this.#isLeaving = true;
+    for (const channel of this.#streams) channel.reset(MuxError.cancelled);
+    resumption.budget = '';
+    if (this.#reportsBudget && nextAt !== null) {
+      const { restS } = budget.state;
+      const BackInS = Math.min(restS, Math.max(1, Math.ceil((nextAt.getTime() - budget.now) / 1000)));
+      const told = this.#sendBudget(budget, { RetryAfterS: restS, Exempt: [], BackInS });
+      await withDeadline(told, 'saying when it comes back', LEAVE_DEADLINE_MS, undefined, clock).catch(() => {});
+    }
+    this.end(budget.problem);
+  }
+
+  async #sendBudget({ state }: DataBudget, report: object): Promise<void> {
+    const { usedBytes, limitBytes, restS } = state;
+    const UsedPercent = Math.floor((100 * usedBytes) / limitBytes);
+    const body = { UsedPercent, LimitBytes: limitBytes, PeriodS: restS, ...report };
+    await this.#links.call(StreamType.dataBudget, body, CommandAnswer);
   }
 
   async #otherNodes(): Promise<GatewayNode[]> {
@@ -332,7 +377,10 @@ class NativeSession implements GatewaySession {
 
   #receiverFor(type: number, channel: Channel): ChannelReceiver {
     switch (type) {
+      case StreamType.lane:
+        return this.#links.acceptLane(channel) ?? this.#responder(channel, () => NOT_SUPPORTED);
       case StreamType.proxy:
+        channel.maySpread = true;
         return new ProxyStream(channel, (header) => this.#serve(header, channel));
       case StreamType.heartbeat:
         return new HeartbeatEcho(channel);
@@ -340,6 +388,8 @@ class NativeSession implements GatewaySession {
         return this.#responder(channel, (body) => this.#stop(body));
       case StreamType.refusedAnswer:
         return this.#responder(channel, (body) => this.#answerRefused(body));
+      case StreamType.linkKind:
+        return this.#responder(channel, (body) => this.#followLink(body));
       case StreamType.restart:
         return this.#responder(channel, () => this.#command('restart'));
       case StreamType.stop:
@@ -356,16 +406,18 @@ class NativeSession implements GatewaySession {
 
   #serve({ Id, Proto }: ProxyHeader, channel: Channel): ChannelReceiver | null {
     const served = this.#served.get(Id);
-    if (!served || (this.options.budget?.isPaused && !served.isOwn)) return null;
-    this.#streams += 1;
+    const budget = this.options.budget ?? undefined;
+    if (!served || this.#isLeaving || (budget?.isPaused && !served.isOwn)) return null;
+    this.#streams.add(channel);
     return new UpstreamStream(channel, {
       connecting: served.upstream.connect(),
       isHttp: Proto === 'http' || Proto === 'https',
       traffic: served.upstream.observeConnection?.(),
       use: this.#links.use,
+      onBytes: budget && ((count) => budget.carry(served.endpoint.url, count)),
       onClosed: () => {
-        this.#streams -= 1;
-        if (this.#streams === 0) this.#onNoStreams();
+        this.#streams.delete(channel);
+        if (this.#streams.size === 0) this.#onNoStreams();
       },
     });
   }
@@ -379,6 +431,11 @@ class NativeSession implements GatewaySession {
   #answerRefused(body: unknown): object {
     const { Id, Reason } = RefusedAnswer.parse(body);
     this.#served.get(Id)?.upstream.answerRefused?.(Reason);
+    return {};
+  }
+
+  #followLink(body: unknown): object {
+    this.options.pace.follow(LinkKindCommand.parse(body).Metered);
     return {};
   }
 
@@ -416,7 +473,7 @@ class NativeSession implements GatewaySession {
         discard: () => {},
       });
     const { clock, pace } = this.options;
-    return reportReach(upstream, send, { clock, signal: this.#links.signal, kind: pace.kind });
+    return reportReach(upstream, send, { clock, signal: this.#links.signal, pace });
   }
 
   async #unbind(id: string): Promise<void> {

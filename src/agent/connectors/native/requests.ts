@@ -2,6 +2,7 @@ import { ByteQueue } from '../../../agent-protocol/byte-queue.ts';
 import type { ChannelReceiver } from '../../../agent-protocol/channel.ts';
 import type { Connection } from '../../../agent-protocol/connection.ts';
 import { LARGEST_WINDOW } from '../../../agent-protocol/credit-window.ts';
+import { MOST_LINKS } from '../../../agent-protocol/link-bundle.ts';
 import { StreamType, streamPrefix } from '../../../agent-protocol/messages.ts';
 import { MAX_LINE } from '../../../agent-protocol/request-report.ts';
 import type { Clock } from '../../../lib/time/clock.ts';
@@ -12,8 +13,8 @@ import type { LinkKind } from '../link-pace.ts';
 
 // Both requests are what `@ngrok/ngrok` 1.7.0 sends for the same settings, without members that say nothing, which gateways of
 // every version take for left out, and with what it does not know: `StreamWindow`,
-// `SecondLink`, `RequestFeed`, `Nodes`, `RefusedAnswers`, `PolicyWarnings`, `UpstreamStates`, `TimesAway`,
-// `HeartbeatPace`, `ShortAnswers` and `LegNumber`. A test compares them.
+// `SecondLink`, `Links`, `RequestFeed`, `Nodes`, `RefusedAnswers`, `PolicyWarnings`, `UpstreamStates`, `TimesAway`,
+// `HeartbeatPace`, `ShortAnswers`, `DataBudgets`, `Metered` and `LegNumber`. A test compares them.
 
 const NANOSECONDS_PER_S = 1e9;
 const NO_HANDLER = 'the agent has not defined a callback for this operation';
@@ -42,6 +43,7 @@ export function authRequest(options: {
   heartbeatIntervalS: number;
   heartbeatToleranceS: number;
   hasBudget: boolean;
+  isMetered: boolean;
   /** Above 0 for a session beside the first one. */
   number: number;
 }): object {
@@ -69,6 +71,7 @@ export function authRequest(options: {
       ClientType: CLIENT_TYPE,
       StreamWindow: LARGEST_WINDOW,
       SecondLink: true,
+      Links: options.isMetered ? 0 : MOST_LINKS,
       RequestFeed: true,
       Nodes: true,
       RefusedAnswers: true,
@@ -78,6 +81,7 @@ export function authRequest(options: {
       HeartbeatPace: true,
       ShortAnswers: true,
       DataBudgets: options.hasBudget,
+      Metered: options.isMetered,
       LegNumber: options.number,
     }),
   };
@@ -148,7 +152,11 @@ const REACH_MS = { default: 1_000, metered: 30_000 };
 export function reportReach(
   upstream: EndpointUpstream,
   send: (isDown: boolean) => Promise<unknown>,
-  { clock, signal, kind = 'default' }: { clock: Clock; signal: AbortSignal; kind?: LinkKind },
+  {
+    clock,
+    signal,
+    pace = { kind: 'default' },
+  }: { clock: Clock; signal: AbortSignal; pace?: { readonly kind: LinkKind } },
 ): (() => void) | undefined {
   let isDown = false;
   let reported = false;
@@ -161,7 +169,7 @@ export function reportReach(
         const sent = isDown;
         await send(sent);
         reported = sent;
-        await clock.sleep(REACH_MS[kind], signal);
+        await clock.sleep(REACH_MS[pace.kind], signal);
       }
     } finally {
       isReporting = false;

@@ -26,6 +26,7 @@ export class UpstreamStream implements ChannelReceiver {
   #closed = false;
   readonly #traffic: ConnectionTraffic | undefined;
   readonly #use: LinkUse;
+  readonly #onBytes: ((count: number) => void) | undefined;
   readonly #onClosed: () => void;
 
   constructor(
@@ -35,6 +36,7 @@ export class UpstreamStream implements ChannelReceiver {
       isHttp,
       traffic,
       use,
+      onBytes,
       onClosed,
     }: {
       /** The upstream's connection, paused. */
@@ -44,11 +46,14 @@ export class UpstreamStream implements ChannelReceiver {
       /** Undefined: nobody looks. */
       traffic: ConnectionTraffic | undefined;
       use: LinkUse;
+      /** Undefined: nobody counts. */
+      onBytes: ((count: number) => void) | undefined;
       onClosed: () => void;
     },
   ) {
     this.#traffic = traffic;
     this.#use = use;
+    this.#onBytes = onBytes;
     this.#onClosed = onClosed;
     // Tells the gateway that the stream was taken, so that it opens further ones.
     channel.acknowledge();
@@ -61,6 +66,7 @@ export class UpstreamStream implements ChannelReceiver {
 
   onData(payload: Buffer): void {
     this.#use.note(true);
+    this.#onBytes?.(payload.length);
     this.#traffic?.fromClient(payload);
     if (!this.#accepted) this.#accept();
     if (this.#socket === null) {
@@ -118,6 +124,7 @@ export class UpstreamStream implements ChannelReceiver {
     socket.on('data', (chunk: Buffer) => {
       this.#accepted = true;
       this.#use.note(false);
+      this.#onBytes?.(chunk.length);
       this.#traffic?.toClient(chunk);
       if (!channel.write(chunk)) socket.pause();
     });

@@ -48,6 +48,7 @@ function actionsOnDevices(context: ApiContext): ActionsOf<typeof OPERATIONS.devi
     },
     async update(id, body, caller) {
       const row = await database.write(() => updateDevice(store, stored(id), body, changeBy(caller)), caller);
+      context.sightings.changed(id);
       const isNarrower = body.plain_names !== undefined || body.internal_names === false;
       if (isNarrower && row.credential_id !== null) await live.revoke({ narrowedId: row.credential_id });
       return shown(row);
@@ -75,6 +76,7 @@ export function showDevice(context: ApiContext, stored: DeviceRow): Device {
     ...membersOf(row, devices.answer),
     uri: links.of(devices, row.id),
     domain: deviceDomain(row),
+    link_setting: row.metered === null ? 'device' : row.metered ? 'metered' : 'default',
     plain_names: store.siteNames.labelsOf(row.id),
     tcp_ports: row.tcp_ports && describePortRange(row.tcp_ports),
     enrolment_key: links.refOrNull(enrolmentKeys, row.enrolment_key_id),

@@ -1,5 +1,7 @@
 import { RpcError } from '../../../agent-protocol/rpc.ts';
 import { ApiError } from '../../../lib/errors.ts';
+import { isAddressOfUrl } from '../../../lib/network/ip-address.ts';
+import { isBelowLocalhost } from '../../../lib/network/loopback-names.ts';
 import { isWithin } from '../../../lib/network/port-range.ts';
 import type { OPERATIONS } from '../../../management/operations.ts';
 import { botUsers } from '../../../management/resources/bot-user.ts';
@@ -193,6 +195,8 @@ function checkPort({ tcpPorts }: ApiContext, { port }: CloudEndpointRow): void {
 }
 
 function checkName({ store, domains, addresses }: ApiContext, { host, proto }: CloudEndpointRow): void {
+  if (domains.ip && isBelowLocalhost(host))
+    throw refuse(400, 18022, 'url: without a domain, only endpoints of agents, tcp and internal ones are reachable');
   if (isGatewayName(host, domains)) throw refuse(400, 450, 'url: the gateway uses this name itself; choose another');
   const ports = proto === 'http' ? [] : [addresses.ports.https, 443];
   if (ports.some((port) => store.tlsEdges.holderOf(`${host}:${port}`) !== null)) {
@@ -224,6 +228,12 @@ function checkPool(row: CloudEndpointRow, other: CloudEndpointRow): void {
   );
 }
 
+/** Without a domain, clients use the address and port of the URL. */
+function hostportOf({ host, port, url, internal }: LiveEndpoint): string {
+  const shown = internal || !URL.canParse(url) ? null : new URL(url);
+  return shown && isAddressOfUrl(shown.hostname) ? shown.host : `${host}:${port}`;
+}
+
 /** An endpoint that is online, as the API answers it. */
 export function showEndpoint(context: ApiContext, endpoint: LiveEndpoint): Endpoint {
   const { store, links } = context;
@@ -240,7 +250,7 @@ export function showEndpoint(context: ApiContext, endpoint: LiveEndpoint): Endpo
     type: endpoint.type,
     proto: endpoint.proto,
     scheme: endpoint.proto,
-    hostport: `${endpoint.host}:${endpoint.port}`,
+    hostport: hostportOf(endpoint),
     host: endpoint.host,
     port: endpoint.port,
     url: endpoint.url,

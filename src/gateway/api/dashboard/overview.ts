@@ -10,6 +10,7 @@ import {
   NOBODY_ELSE,
   type ReportedCondition,
 } from '../../endpoints/live-view.ts';
+import { IS_AWAY } from '../../store/devices.ts';
 import { lastBackup } from '../../store/last-backup.ts';
 import type { SqlValue } from '../../store/sql/sql-engine.ts';
 import { timestamp } from '../../store/store.ts';
@@ -188,7 +189,10 @@ function fleet(context: ApiContext): Pick<NeedsAttention, 'offline' | 'neverOnli
     });
   const isOffline = `status = 'enrolled' AND COALESCE(credential_id, '') NOT IN (SELECT value FROM json_each(?))`;
   return {
-    offline: first(`${isOffline} AND last_seen_at IS NOT NULL`, [online]),
+    offline: first(`${isOffline} AND last_seen_at IS NOT NULL AND NOT ${IS_AWAY}`, [
+      online,
+      context.store.devices.late,
+    ]),
     neverOnline: first(`${isOffline} AND last_seen_at IS NULL`, [online]),
     pending: first("status = 'pending'", []),
   };

@@ -8,21 +8,22 @@ import type { SecretsBox } from '../../../lib/secrets-box.ts';
 import type { AcmeSettings } from '../../../settings/certificate-settings.ts';
 import type { Database } from '../../store/sql/database.ts';
 import { ACME_ACCOUNT } from '../../store/stored-secrets.ts';
+import { forgetNextKey } from '../certificate-errands.ts';
 import { makePrivateKey } from '../issuing/certificate-issuer.ts';
 import { AcmeProblem, type CaResponse, type Conversation } from './acme-conversation.ts';
 import { AcmeRequests } from './acme-requests.ts';
-import { boundTo, thumbprint } from './signed-requests.ts';
+import { boundTo, publicJwk, signedWith, thumbprint } from './signed-requests.ts';
 
 export type AcmeCaOptions = Pick<AcmeSettings, 'directoryUrl' | 'contactEmail' | 'externalAccountBinding'>;
 
-type Facts = Pick<Database, 'fact' | 'setFact' | 'write'>;
+type Facts = Pick<Database, 'fact' | 'setFact' | 'forgetFact' | 'write'>;
 
 /** An account at a CA, in one conversation. */
 export class AcmeAccount {
   constructor(
     readonly requests: AcmeRequests,
-    private readonly url: string,
-    private readonly key: KeyObject,
+    readonly url: string,
+    readonly key: KeyObject,
   ) {}
 
   /** @param payload null: reads a resource (POST-as-GET) */
@@ -52,11 +53,15 @@ export class AcmeCa {
   /** Where no database keeps it. */
   #known: Record<string, KnownAccount> = {};
 
-  /** @param facts null: the account is looked up once in each process */
+  /**
+   * @param facts null: the account is looked up once in each process
+   * @param next the key that the account is to have, as PEM; null: the one that it has
+   */
   constructor(
     readonly options: AcmeCaOptions,
     private readonly key: AcmeAccountKey,
     private readonly facts: Facts | null = null,
+    private readonly next: () => string | null = () => null,
   ) {}
 
   requests(conversation: Conversation): AcmeRequests {
@@ -70,7 +75,50 @@ export class AcmeCa {
     return run;
   }
 
+  /** Has the account get the key that it is to have (RFC 8555, section 7.3.5). */
+  changeKey(requests: AcmeRequests): Promise<void> {
+    const run = this.#turn.then(() => this.#changeKey(requests));
+    this.#turn = run.catch(() => {});
+    return run;
+  }
+
+  async #changeKey(requests: AcmeRequests): Promise<void> {
+    const pem = this.next();
+    if (pem === null || (await this.#withNextKey(requests, pem)) !== null) return;
+    const { keyChange } = await requests.directory();
+    const account = await this.#withKey(requests);
+    if (keyChange === undefined) throw new AcmeProblem({ detail: 'it does not change keys of accounts' }, 200, null);
+    const next = readPrivateKey(pem);
+    const change = { account: account.url, oldKey: publicJwk(account.key) };
+    await account.post(keyChange, signedWith(next, { jwk: publicJwk(next), url: keyChange }, change));
+    await this.#withNextKey(requests, pem);
+  }
+
   async #account(requests: AcmeRequests): Promise<AcmeAccount> {
+    const next = this.next();
+    // The CA may have it already: the process that had it changed ended before it could write that.
+    const account = next === null ? null : await this.#withNextKey(requests, next);
+    return account ?? this.#withKey(requests);
+  }
+
+  /** The account with the key that it is to have, which is kept from now on; null: it has not got it yet. */
+  async #withNextKey(requests: AcmeRequests, pem: string): Promise<AcmeAccount | null> {
+    const { newAccount } = await requests.directory();
+    const next = readPrivateKey(pem);
+    const url = await existingAccount(requests, newAccount, next);
+    if (url === null) return null;
+    await this.key.replace(pem);
+    await this.#remember({
+      url,
+      key: thumbprint(next),
+      contact: this.#accounts()[this.options.directoryUrl]?.contact ?? null,
+    });
+    const { facts } = this;
+    await facts?.write(() => forgetNextKey(facts));
+    return new AcmeAccount(requests, url, next);
+  }
+
+  async #withKey(requests: AcmeRequests): Promise<AcmeAccount> {
     const { contactEmail: contact } = this.options;
     const key = readPrivateKey(await this.key.load());
     const print = thumbprint(key);
@@ -93,15 +141,8 @@ export class AcmeCa {
   async #register(requests: AcmeRequests, key: KeyObject): Promise<string> {
     const { contactEmail, externalAccountBinding } = this.options;
     const { newAccount } = await requests.directory();
-    const accountOf = ({ headers, status }: CaResponse): string => {
-      if (headers.location !== undefined) return headers.location;
-      throw new AcmeProblem({ detail: 'its server did not name the account' }, status, null);
-    };
-    try {
-      return accountOf(await requests.post(newAccount, { onlyReturnExisting: true }, key, null));
-    } catch (error) {
-      if (!(error instanceof AcmeProblem) || error.type !== 'accountDoesNotExist') throw error;
-    }
+    const existing = await existingAccount(requests, newAccount, key);
+    if (existing !== null) return existing;
     const payload = {
       termsOfServiceAgreed: true,
       ...(contactEmail !== null && { contact: [`mailto:${contactEmail}`] }),
@@ -123,6 +164,20 @@ export class AcmeCa {
     if (facts === null) this.#known = changed;
     else await facts.write(() => facts.setFact(ACCOUNTS, JSON.stringify(changed)));
   }
+}
+
+async function existingAccount(requests: AcmeRequests, newAccount: string, key: KeyObject): Promise<string | null> {
+  try {
+    return accountOf(await requests.post(newAccount, { onlyReturnExisting: true }, key, null));
+  } catch (error) {
+    if (error instanceof AcmeProblem && error.type === 'accountDoesNotExist') return null;
+    throw error;
+  }
+}
+
+function accountOf({ headers, status }: CaResponse): string {
+  if (headers.location !== undefined) return headers.location;
+  throw new AcmeProblem({ detail: 'its server did not name the account' }, status, null);
 }
 
 function readKnown(text: string | null): Record<string, KnownAccount> {
@@ -160,6 +215,15 @@ export class AcmeAccountKey {
       throw error;
     });
     return this.#loading;
+  }
+
+  /** Goes on with another key, as PEM. */
+  async replace(key: string): Promise<void> {
+    const { file, shared } = this;
+    const sealed = this.box.seal(key, ACME_ACCOUNT).toString('base64');
+    if (shared !== null) await shared.write(() => shared.setFact(FACT, sealed));
+    await writeDurably(file, `${sealed}\n`, 0o600);
+    this.#loading = Promise.resolve(key);
   }
 
   async #loadOrCreate(): Promise<string> {

@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { createHash, X509Certificate } from 'node:crypto';
 import type { CaaRecord } from 'node:dns';
 import { isIP } from 'node:net';
 import { messageOf } from '../../../lib/errors.ts';
@@ -91,6 +91,35 @@ export class AcmeIssuer implements CertificateIssuer {
     return askRenewalAdvice(this.options.ca.requests(conversation), certificatePem);
   }
 
+  /** @returns why the CA refuses it for good; null: it is revoked @throws {IssueError} when it can be tried again */
+  async revoke(certificatePem: string, reason: number, signal: AbortSignal): Promise<string | null> {
+    const { ca, trust } = this.options;
+    try {
+      const requests = ca.requests(new Conversation(trust, signal));
+      const { revokeCert } = await requests.directory();
+      if (revokeCert === undefined) throw new AcmeProblem({ detail: 'it revokes no certificates' }, 200, null);
+      const certificate = new X509Certificate(certificatePem).raw.toString('base64url');
+      await (await ca.account(requests)).post(revokeCert, { certificate, reason });
+      return null;
+    } catch (error) {
+      if (!(error instanceof AcmeProblem)) throw toIssueError(error);
+      if (error.type === 'alreadyRevoked') return null;
+      // Such as one that another CA has issued.
+      if (['unauthorized', 'malformed', 'badRevocationReason'].includes(error.type)) return error.message;
+      throw toIssueError(error);
+    }
+  }
+
+  /** Has the account get the key that it is to have. @throws {IssueError} for a known cause */
+  async changeAccountKey(signal: AbortSignal): Promise<void> {
+    const { ca, trust } = this.options;
+    try {
+      await ca.changeKey(ca.requests(new Conversation(trust, signal)));
+    } catch (error) {
+      throw toIssueError(error);
+    }
+  }
+
   async #issue(request: IssueRequest, signal: AbortSignal): Promise<IssuedCertificate> {
     const { domain } = request;
     const lookup = new DnsLookup(this.options.dnsServers, signal);
@@ -145,7 +174,8 @@ export class AcmeIssuer implements CertificateIssuer {
     const profiles = Object.keys(meta?.profiles ?? {});
     const wanted = this.options.profile ?? null;
     if (wanted !== null && !profiles.includes(wanted)) {
-      const offered = profiles.length === 0 ? 'It has none' : `It has ${profiles.join(', ')}`;
+      const offered =
+        profiles.length === 0 ? 'It has none' : `It has ${profiles.slice(0, 10).join(', ').slice(0, 200)}`;
       const message = `The certificate authority has no profile ${wanted}. ${offered}; change GATEWAY_ACME_PROFILE.`;
       throw new IssueError('INTERNAL_ERROR', message);
     }

@@ -4,9 +4,12 @@ import { AcmeProblem } from './acme-conversation.ts';
 import { type AcmeRequests, readAnswer } from './acme-requests.ts';
 import { renewalId } from './request-certificates.ts';
 
+/** It goes to the log. */
+const MAX_URL = 500;
+
 const renewalInfo = z.object({
   suggestedWindow: z.object({ start: z.string(), end: z.string() }),
-  explanationURL: z.string().optional().catch(undefined),
+  explanationURL: z.string().max(MAX_URL).optional().catch(undefined),
 });
 
 /** @returns null when the CA does not say, or does not know the certificate */

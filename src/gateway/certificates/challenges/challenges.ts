@@ -16,7 +16,7 @@ export class HttpChallenges {
 
   /** Publishes an answer; the returned function withdraws it. */
   publish(domain: string, token: string, keyAuthorization: string): () => void {
-    const key = `${domain} ${token}`;
+    const key = `${domain} ${token}`; // An IPv6 address has no brackets.
     this.#answers.set(key, keyAuthorization);
     return () => void this.#answers.delete(key);
   }
@@ -24,7 +24,7 @@ export class HttpChallenges {
   /** The response body for a request: status 200, `application/octet-stream`. Without one, it is routed as usual. */
   answer(host: string, path: string): string | undefined {
     if (!path.startsWith(PREFIX)) return undefined;
-    return this.#answers.get(`${host} ${path.slice(PREFIX.length)}`);
+    return this.#answers.get(`${host.replace(/^\[(.*)\]$/, '$1')} ${path.slice(PREFIX.length)}`);
   }
 }
 

@@ -10,6 +10,8 @@ export interface CertificateIssuer {
   issue(request: IssueRequest, signal: AbortSignal): Promise<IssuedCertificate>;
   /** When a certificate should be renewed; null or left out: by its age. */
   renewalAdvice?(certificatePem: string, signal: AbortSignal): Promise<RenewalAdvice | null>;
+  /** Revokes certificates, and changes the account's key, as commands have asked; left out: it does neither. */
+  doErrands?(signal: AbortSignal): Promise<void>;
 }
 
 export interface IssueRequest {

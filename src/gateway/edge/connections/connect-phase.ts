@@ -31,6 +31,7 @@ export class ClientConnection implements PolicyConnection {
   readonly serverPort: number;
   network?: string;
   results?: NonNullable<PolicyConnection['results']>;
+  bandwidth?: NonNullable<PolicyConnection['bandwidth']>;
   /** The rules of on_tcp_connect that acted; undefined when nobody watched. */
   record: RuleRecord | undefined;
   /** `ip:port` */
@@ -50,7 +51,9 @@ export class ClientConnection implements PolicyConnection {
 
   /** The same connection for another endpoint's policy, without the results of this one. */
   forNextPolicy(): ClientConnection {
-    return new ClientConnection(this.socket, this.startedAt, this.tls);
+    const next = new ClientConnection(this.socket, this.startedAt, this.tls);
+    if (this.bandwidth !== undefined) next.bandwidth = this.bandwidth;
+    return next;
   }
 
   bytesIn(): number {

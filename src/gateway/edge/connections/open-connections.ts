@@ -1,7 +1,10 @@
 import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
+import type { SharedRate } from '../../../lib/bandwidth.ts';
+import type { ClientBandwidth } from '../../../traffic-policy/policy-subjects.ts';
 import type { GatewayEndpoint } from '../../endpoints/online-endpoint.ts';
 import { resetConnection } from '../http/error-response.ts';
+import { PacedStream } from './paced-stream.ts';
 
 interface Closable {
   once(event: 'close', listener: () => void): unknown;
@@ -44,10 +47,11 @@ const LEFT_MS = 30_000;
 /**
  * Pipes in both directions: an end ends the other side, an error or reset resets it; an upstream that never ends is cut.
  *
+ * @param bandwidth what the connection shares with others; omitted: no limit
  * @returns leaves both sides as they are
  */
-export function pipeBoth(client: Duplex, upstream: Duplex): () => void {
-  const stops = [pipe(client, upstream), pipe(upstream, client)];
+export function pipeBoth(client: Duplex, upstream: Duplex, bandwidth?: ClientBandwidth): () => void {
+  const stops = [pipe(client, upstream, bandwidth?.down ?? null), pipe(upstream, client, bandwidth?.up ?? null)];
   client.once('end', () => {
     if (upstream.readableEnded) return;
     const timer = endLater(upstream, HALF_CLOSED_MS);
@@ -59,15 +63,19 @@ export function pipeBoth(client: Duplex, upstream: Duplex): () => void {
   };
 }
 
-function pipe(from: Duplex, to: Duplex): () => void {
-  from.pipe(to);
+function pipe(from: Duplex, to: Duplex, rate: SharedRate | null): () => void {
+  const paced = rate === null ? null : new PacedStream(rate);
+  const first = paced ?? to;
+  from.pipe(first);
+  paced?.pipe(to);
+  to.once('close', () => paced?.destroy());
   const reset = () => (to instanceof Socket ? resetConnection(to) : to.destroy());
   const closed = () => {
     if (!from.readableEnded || !from.writableFinished) reset();
   };
   from.on('error', reset);
   from.on('close', closed);
-  return () => from.unpipe(to).off('error', reset).off('close', closed);
+  return () => from.unpipe(first).off('error', reset).off('close', closed);
 }
 
 function endLater(upstream: Duplex, ms: number): NodeJS.Timeout {

@@ -144,6 +144,7 @@ export class EdgeRequest implements PolicyRequest {
       if (outer.bandwidth !== undefined) this.bandwidth = outer.bandwidth;
       this.#expectContinue = outer.#expectContinue;
     }
+    if (connection.bandwidth !== undefined) this.bandwidth ??= connection.bandwidth;
     if (endpoint.isRemote && !endpoint.writesForwarded) {
       remove(this.headers, ASKED_HEADER);
       this.headers.push(ASKED_HEADER, this.clientHost + this.clientTarget);

@@ -73,7 +73,7 @@ export class UpgradeExchange extends Exchange {
     this.parts.request.watch?.answered(SWITCHING_PROTOCOLS, null);
     socket.write(head, 'latin1');
     this.#onConnected(socket, stream);
-    pipeBoth(socket, stream);
+    pipeBoth(socket, stream, this.parts.request.bandwidth);
   }
 }
 

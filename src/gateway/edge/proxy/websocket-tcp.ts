@@ -85,7 +85,7 @@ function connect(request: EdgeRequest, client: ConvertedClient, response: Policy
   socket.write(headText(response.status, 'websocket', request.withCookies(response.headers)), 'latin1');
   const webSocket = new WebSocketStream(socket);
   onConnected(webSocket, upstream);
-  pipeBoth(webSocket, upstream);
+  pipeBoth(webSocket, upstream, request.bandwidth);
 }
 
 function isWebSocket({ req }: EdgeRequest, key: string): boolean {

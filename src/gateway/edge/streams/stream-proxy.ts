@@ -89,7 +89,7 @@ export class StreamProxy {
       (stream) => {
         if (stream === null) return;
         restWhenRefused(upstream, stream, client);
-        pipeBoth(client, stream);
+        pipeBoth(client, stream, connection.bandwidth);
       },
       (error) => {
         upstream.traffic.countError();

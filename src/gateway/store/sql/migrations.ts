@@ -742,9 +742,19 @@ const MIGRATIONS: readonly string[] = [
   ) STRICT, WITHOUT ROWID;
   `,
   `
+  -- What the agent of a device has said last of its data budget, and when it comes back if it is away for that.
+  ALTER TABLE devices ADD COLUMN data_budget TEXT;
+  `,
+  `
+  -- Whether the link of a device is metered, as an operator says (null: nothing), and what it is for its agent.
+  ALTER TABLE devices ADD COLUMN metered INTEGER;
+  ALTER TABLE devices ADD COLUMN link TEXT;
+  `,
+  `
   -- Few of many, and asked for every few seconds.
   CREATE INDEX devices_offline ON devices (last_seen_at, id)
     WHERE status = 'enrolled' AND online = 0 AND last_seen_at IS NOT NULL;
+  CREATE INDEX devices_with_budget ON devices (id) WHERE data_budget IS NOT NULL;
   `,
 ];
 

@@ -1,5 +1,6 @@
 import type { JSX } from 'preact';
-import type { Device } from '../../../management/resources/device.ts';
+import { presenceOf } from '../../../management/device-presence.ts';
+import type { Device, ReportedBudget } from '../../../management/resources/device.ts';
 import type { EnrolmentKey } from '../../../management/resources/enrolment.ts';
 import { AddressView } from '../../ui/address.tsx';
 import { Badge, type Tone } from '../../ui/notice.tsx';
@@ -168,6 +169,7 @@ export const DEVICE_STATES = {
   revoked: 'Revoked',
   online: 'Online',
   offline: 'Offline',
+  away: 'Offline by plan',
   never: 'Never online',
 } as const;
 
@@ -176,6 +178,7 @@ export const DEVICE_TONES: Record<keyof typeof DEVICE_STATES, Tone> = {
   revoked: 'neutral',
   online: 'good',
   offline: 'bad',
+  away: 'neutral',
   never: 'warning',
 };
 
@@ -183,11 +186,18 @@ export const DEVICE_TONES: Record<keyof typeof DEVICE_STATES, Tone> = {
 const urlAt = (host: string): string => `https://${host}${window.location.port && `:${window.location.port}`}`;
 
 /** What the dashboard calls the state of a device. */
-export function stateOf({ status, online_since, last_seen_at }: Device): keyof typeof DEVICE_STATES {
-  if (status !== 'enrolled') return status;
-  if (online_since !== null) return 'online';
-  return last_seen_at === null ? 'never' : 'offline';
+export function stateOf({ status, ...device }: Device): keyof typeof DEVICE_STATES {
+  return status === 'enrolled' ? presenceOf(device, present.value) : status;
 }
+
+function budgetText({ used_percent, limit_bytes, ends_at, state, back_at }: ReportedBudget): string {
+  const limit = limit_bytes === null ? '' : ` of ${limit_bytes / 1e6} MB`;
+  const until = ends_at === null ? '' : ` until ${dateOf(ends_at)}`;
+  const paused = state === 'paused' ? '; its tunnels answer 503' : '';
+  return `${used_percent} %${limit} used${until}${back_at === null ? paused : `; online again at ${dateOf(back_at)}`}`;
+}
+
+const LINKS = { default: 'not metered', metered: 'metered' } as const;
 
 export const devicesSection = resource<Device>(RESOURCES.devices, {
   name: 'devices',
@@ -218,6 +228,8 @@ export const devicesSection = resource<Device>(RESOURCES.devices, {
     { label: 'Site', value: `*.${device.site}` },
     { label: 'Its API', value: <AddressView url={urlAt(device.domain)} /> },
     ...memberFacts(device, RESOURCES.devices, ['agent_version']),
+    ...optional('Link', device.link && LINKS[device.link]),
+    ...optional('Data budget', device.data_budget && budgetText(device.data_budget)),
     ...optional('Labels', Object.keys(device.labels).length > 0 && <Pairs of={device.labels} />),
     ...optional('Names at the site', device.plain_names.map((label) => `${label}.${device.site}`).join(', ')),
     ...optional('Internal endpoints', device.internal_names && `*-${device.name}.${device.site}.internal`),
@@ -232,9 +244,19 @@ export const devicesSection = resource<Device>(RESOURCES.devices, {
     fields: [
       ...ANNOTATIONS,
       { name: 'labels', label: 'Labels', hint: 'Optional, name=value on each line.', kind: 'lines' },
+      {
+        name: 'link_setting',
+        label: 'Link',
+        kind: 'choice',
+        options: [
+          { value: 'device', label: 'As the device says', hint: 'AGENT_LINK in its settings.' },
+          { value: 'metered', label: 'Metered', hint: 'Such as a SIM card: less data. Its agent follows at once.' },
+          { value: 'default', label: 'Not metered' },
+        ],
+      },
     ],
-    values: ({ labels }) => ({ labels: linesOfPairs(labels) }),
-    body: ({ labels }) => ({ labels: pairsOf(labels) }),
+    values: ({ labels, link_setting }) => ({ labels: linesOfPairs(labels), link_setting }),
+    body: ({ labels, link_setting }) => ({ labels: pairsOf(labels), link_setting }),
   },
   remove: (device) => ({
     effects: [

@@ -21,7 +21,7 @@ async function sessionWith(kind: 'default' | 'metered', Extra: object = { Heartb
   });
   const clock = new SteeredClock();
   const kept: number[] = [];
-  const pace = new LinkPace(kind, clock, undefined, (ticks) => void kept.push(ticks));
+  const pace = new LinkPace(kind, clock, undefined, ({ ticks }) => void kept.push(ticks));
   const link = await openLink('native', {
     authtoken: () => 'the-authtoken',
     serverAddr: gateway.address,
@@ -105,22 +105,43 @@ it('a silent loss of an idle link is noticed within 30 s, and the next one has m
 it('what was learnt of a network is kept, and tried again after a day', async () => {
   const file = join(temporaryFolder(), 'link.json');
   const clock = new SteeredClock();
-  const open = () => openLinkPace('default', file, { clock, log: silentLog });
+  const open = () => openLinkPace({ kind: 'default', isFixed: false }, file, { clock, log: silentLog });
   const first = await open();
   first.lost(10);
   first.joined();
   expect(first.most).toBe(5);
   await vi.waitFor(
-    async () => expect(JSON.parse(await readFile(file, 'utf8'))).toEqual({ heartbeat_s: 9.5 }),
+    async () => expect(JSON.parse(await readFile(file, 'utf8'))).toEqual({ heartbeat_s: 9.5, metered: null }),
     PATIENCE,
   );
   const second = await open();
   expect(second.most).toBe(5);
   clock.skip(DAY_MS);
   expect(second.most).toBe(10);
-  await vi.waitFor(async () => expect(JSON.parse(await readFile(file, 'utf8'))).toEqual({ heartbeat_s: 19 }), PATIENCE);
+  await vi.waitFor(
+    async () => expect(JSON.parse(await readFile(file, 'utf8'))).toMatchObject({ heartbeat_s: 19 }),
+    PATIENCE,
+  );
   await writeFile(file, '{"heartbeat_s": -1}');
   expect((await open()).most).toBe(10);
+});
+
+it('the gateway says whether a link is metered: kept over restarts, without a say where there is a data budget', async () => {
+  const file = join(temporaryFolder(), 'link.json');
+  const clock = new SteeredClock();
+  const open = (isFixed = false) => openLinkPace({ kind: 'default', isFixed }, file, { clock, log: silentLog });
+  const first = await open();
+  first.follow(true);
+  expect([first.kind, first.most, first.moreMs]).toEqual(['metered', 31, 5_000]);
+  await vi.waitFor(async () => expect(JSON.parse(await readFile(file, 'utf8')).metered).toBe(true), PATIENCE);
+  const second = await open();
+  expect([second.kind, second.own]).toEqual(['metered', 'default']);
+  const budgeted = await open(true);
+  budgeted.follow(true);
+  expect(budgeted.kind).toBe('default');
+  second.follow(false);
+  expect([second.kind, second.most]).toEqual(['default', 10]);
+  await vi.waitFor(async () => expect(JSON.parse(await readFile(file, 'utf8')).metered).toBe(false), PATIENCE);
 });
 
 it('an outage of the network teaches nothing, and neither does a loss in use', async () => {

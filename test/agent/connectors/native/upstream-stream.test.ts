@@ -30,12 +30,14 @@ function streamTo(connecting: Promise<Duplex>) {
     reset() {},
     forget() {},
     carriesBulk: () => void counted.bulk++,
+    spread: () => null,
   };
   const channel = new Channel(host);
   channel.receiver = new UpstreamStream(channel, {
     connecting: connecting as Promise<Socket>,
     isHttp: true,
     traffic: undefined,
+    onBytes: undefined,
     use: new LinkUse(),
     onClosed() {},
   });

@@ -59,6 +59,21 @@ describe('websockets', () => {
     expect([code, String(reason)]).toEqual([4000, 'bye']);
   });
 
+  it('share the bandwidth of a client with gateway-limit-bandwidth, in each direction', async () => {
+    // 500 kB/s to clients, 250 kB/s from them.
+    const limit = { type: 'gateway-limit-bandwidth', config: { bandwidth: '4Mbit/2Mbit' } };
+    const { host } = await serveEcho({ policy: { on_http_request: [{ actions: [limit] }] } });
+    const [one, other] = [await open(host), await open(host)];
+    const message = Buffer.alloc(100_000, 'x');
+    const began = performance.now();
+    const got = await Promise.all([echo(one, message), echo(other, message)]);
+    expect(got.every((data) => data.equals(message))).toBe(true);
+    expect(performance.now() - began).toBeGreaterThan((200_000 / 250) * 0.8);
+    one.send('close');
+    expect((await once(one, 'close'))[0]).toBe(4000);
+    other.terminate();
+  });
+
   it('forward the X-Forwarded headers', async () => {
     const { host } = await serveEcho();
     const socket = await open(host);

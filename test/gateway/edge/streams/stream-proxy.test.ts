@@ -228,3 +228,17 @@ describe('the PROXY protocol', () => {
     expect(String(await collect(client))).toBe('mine');
   });
 });
+
+it('gateway-limit-bandwidth limits what connections of one address get together, and delivers all of it', async () => {
+  // 500 kB/s.
+  const policy = {
+    on_tcp_connect: [{ actions: [{ type: 'gateway-limit-bandwidth', config: { bandwidth: '4Mbit' } }] }],
+  };
+  const endpoint = await endpointTo((socket) => socket.end(Buffer.alloc(200_000)), policy);
+  const began = performance.now();
+  const got = await Promise.all(
+    [await clientOf(endpoint), await clientOf(endpoint)].map((client) => collect(client.end() && client)),
+  );
+  expect(got.map(({ length }) => length)).toEqual([200_000, 200_000]);
+  expect(performance.now() - began).toBeGreaterThan((400_000 / 500) * 0.8);
+});

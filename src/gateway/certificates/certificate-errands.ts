@@ -1,0 +1,84 @@
+import { z } from 'zod';
+import { OperatorError } from '../../lib/errors.ts';
+import type { Store } from '../store/store.ts';
+import { SEALED_FACTS } from '../store/stored-secrets.ts';
+import { makePrivateKey } from './issuing/certificate-issuer.ts';
+import { freshJob } from './renewal-schedule.ts';
+
+/*
+ * What commands ask of the gateway that orders certificates. It is kept in the database, so that it is done whoever is killed.
+ */
+
+/** Why a certificate is revoked, and the number of it (RFC 5280, section 5.3.1). */
+export const REVOCATION_REASONS = { keyCompromise: 1, superseded: 4, cessationOfOperation: 5 } as const;
+export type RevocationReason = keyof typeof REVOCATION_REASONS;
+
+/** Row of `facts`: the certificates that are to be revoked, which are not in use any more. */
+const REVOCATIONS = 'acme_revocations';
+/** Row of `facts`: the key that the account at the CA is to have, encrypted. */
+const NEXT_KEY = 'acme_account_next_key';
+
+const revocations = z.array(z.object({ certificate: z.string(), reason: z.string() }));
+type Revocation = z.output<typeof revocations>[number];
+
+type Facts = Pick<Store['database'], 'fact' | 'setFact' | 'forgetFact'>;
+
+/**
+ * Has a name's certificate replaced by one with another key, and then revoked. Works while the gateway runs, or before it starts.
+ *
+ * @throws {OperatorError} when the gateway has not ordered it
+ */
+export function revokeCertificate(store: Store, domain: string, reason: RevocationReason): Promise<void> {
+  const { ownDomains, reservedDomains, now } = store;
+  return store.database.write(() => {
+    const order = { job: { ...freshJob(now()), revokes: reason }, due_at: now() };
+    const [own, reserved] = [ownDomains.byName(domain), reservedDomains.byName(domain)];
+    const row = own ?? reserved;
+    if (!row?.policy || row.certificate_id === null) {
+      throw new OperatorError(
+        `${domain} has no automatic certificate: a certificate that was uploaded is revoked at the CA that issued it`,
+      );
+    }
+    if (own) ownDomains.update({ ...own, ...order });
+    else if (reserved) reservedDomains.update({ ...reserved, ...order });
+  });
+}
+
+/** Notes that a certificate, which is no longer in use, is to be revoked. Only inside a transaction. */
+export function noteRevocation(database: Facts, certificate: string, reason: string): void {
+  database.setFact(REVOCATIONS, JSON.stringify([...pendingRevocations(database), { certificate, reason }]));
+}
+
+export function pendingRevocations(database: Pick<Facts, 'fact'>): Revocation[] {
+  const { success, data } = revocations.safeParse(JSON.parse(database.fact(REVOCATIONS) ?? '[]'));
+  return success ? data : [];
+}
+
+/** Only inside a transaction. */
+export function forgetRevocation(database: Facts, certificate: string): void {
+  const left = pendingRevocations(database).filter((each) => each.certificate !== certificate);
+  if (left.length === 0) database.forgetFact(REVOCATIONS);
+  else database.setFact(REVOCATIONS, JSON.stringify(left));
+}
+
+/** Has the account at the CA get another key. Repeated before that is done, it changes nothing. */
+export async function changeAccountKey({ database, box }: Store): Promise<void> {
+  const sealed = box.seal(await makePrivateKey('ecdsa'), SEALED_FACTS.acme_account_next_key).toString('base64');
+  await database.write(() => {
+    if (database.fact(NEXT_KEY) === null) database.setFact(NEXT_KEY, sealed);
+  });
+}
+
+/** The key that the account is to have, as PEM; null: the one that it has. */
+export function nextAccountKey({
+  database,
+  box,
+}: Pick<Store, 'box'> & { database: Pick<Facts, 'fact'> }): string | null {
+  const sealed = database.fact(NEXT_KEY);
+  return sealed === null ? null : box.open(Buffer.from(sealed, 'base64'), SEALED_FACTS.acme_account_next_key);
+}
+
+/** Only inside a transaction. */
+export function forgetNextKey(database: Facts): void {
+  database.forgetFact(NEXT_KEY);
+}
