@@ -28,6 +28,8 @@ export const FIELDS: Readonly<Record<string, string>> = {
   done: 'for how many of them it is done',
   left: 'how many of them have not had their turn',
   commit: 'number of the last commit of the shared database',
+  limited_by: 'what limits the number: `GATEWAY_MAX_SESSIONS`, memory or file descriptors',
+  max_sessions: 'sessions of agents that the gateway takes',
   proved: 'the time by the gateway',
   remark: 'what is not as the settings want it',
   setting: 'name of a setting',

@@ -69,11 +69,12 @@ import {
 } from './endpoints/domain-names.ts';
 import { EndpointPolicies } from './endpoints/endpoint-policies.ts';
 import { EndpointRegistry } from './endpoints/endpoint-registry.ts';
-import { countedBy, type GatewayReport, type ReportedCondition, withStored } from './endpoints/live-view.ts';
+import { countedBy, type GatewayReport, type ReportedCondition } from './endpoints/live-view.ts';
 import { OnlineAddressesFile } from './endpoints/online-addresses-file.ts';
 import type { Labels } from './endpoints/online-endpoint.ts';
 import { PortNames } from './endpoints/port-names.ts';
 import { ProbeTokens } from './endpoints/probe-outcome.ts';
+import { withStored } from './endpoints/stored-endpoints.ts';
 import { TcpPortAllocator } from './endpoints/tcp-port-allocator.ts';
 import { withEqualSettings } from './equal-settings.ts';
 import { ActivityLog, noteEndpoints, noteSessions, noteSignIn } from './events/activity-log.ts';
@@ -86,7 +87,7 @@ import { watchProcess } from './metrics/process-watch.ts';
 import { FleetUpdates } from './releases/fleet-updates.ts';
 import { EndpointBinder } from './sessions/endpoint-binder.ts';
 import { LiveAgents } from './sessions/live-agents.ts';
-import { SessionServer } from './sessions/session-server.ts';
+import { MAX_UNAUTHENTICATED, SessionServer } from './sessions/session-server.ts';
 import { createShareLinks, ownerOf } from './share-links/share-links.ts';
 import { createSignIn } from './sign-in/create-sign-in.ts';
 import { PeopleProvider } from './sign-in/people-provider.ts';
@@ -217,7 +218,11 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     ...{ options, store, domains, endpoints, counters, activity, clock: systemClock, log, onStop },
     catchUp: async () => cluster?.catchUp(),
     addresses: { baseDomain, ports, tcpHost: tcpHost(baseDomain, ip), ...(portNames && { byPort: portNames }) },
-    shares: descriptorShares(descriptorLimit()),
+    shares: descriptorShares(descriptorLimit(), {
+      connections: options.edgeLimits?.connections ?? HTTP_LIMITS.connections,
+      hellos: TLS_LIMITS.hellos,
+      unauthenticated: MAX_UNAUTHENTICATED,
+    }),
     balancers: options.balancers?.length ? new LoadBalancers(options.balancers, log) : null,
   };
   const { addresses, shares } = context;
@@ -416,10 +421,8 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   // The gateway's own services, and what other gateways ask: from here on, all that they show is there. Their code is loaded with
   // the first request, as most gateways inside an agent never get one.
   const here = new LiveAgents(sessions, endpoints, refusesAgent, log);
-  const live = withStored(cluster?.start(here, sessions) ?? here, () => [
-    ...edgeEndpoints(edgeIndex.served()),
-    ...cloudEndpoints.views(),
-  ]);
+  const stored = cloudEndpoints.storedWith(() => edgeEndpoints(edgeIndex.served()));
+  const live = withStored(cluster?.start(here, sessions) ?? here, stored);
   const probeCode = isProbing ? await import('./probes/public-probes.ts') : null;
   const probes =
     (probeTokens && probeCode?.startProbes(context, { live, tokens: probeTokens, trusted: () => ca.trusted })) ?? null;

@@ -35,7 +35,7 @@ export interface ConditionSources extends EndpointSources {
     | 'eventDestinations'
     | 'now'
   >;
-  readonly live: Pick<LiveView, 'gateways' | 'sessions'>;
+  readonly live: Pick<LiveView, 'gateways' | 'find'>;
   readonly counters: Pick<EdgeCounters, 'recentResponses' | 'descriptorsExhaustedAt'>;
   /** Of events that are no changes; times here are in milliseconds of `performance.now()`. */
   readonly activity: { readonly lostAt: number };
@@ -254,12 +254,12 @@ function primaryProblem({ hasNoPrimary, databaseAway }: ConditionSources): Detec
   };
 }
 
-const onlineCredentials = (live: ConditionSources['live']): string[] =>
-  live.sessions().flatMap(({ credentialId }) => credentialId ?? []);
+const isOnlineNow = (live: ConditionSources['live']) => (credentialId: string) =>
+  live.find.sessionsOf(credentialId).length > 0;
 
 /** Devices that have joined, were online, and are not, though they have not said that they would be away. */
 function deviceProblem({ store: { devices }, live }: ConditionSources): Detected | null {
-  const offline = devices.offline(onlineCredentials(live));
+  const offline = devices.offline(isOnlineNow(live));
   if (offline.length === 0) return null;
   return {
     message: `devices are offline: ${listed(offline.map(({ name, site }) => `${name} at ${site}`))}`,
@@ -271,8 +271,8 @@ function deviceProblem({ store: { devices }, live }: ConditionSources): Detected
 
 /** Devices that have used four fifths of their data budget, online or away for it. */
 function budgetProblem({ store: { devices }, live }: ConditionSources): Detected | null {
-  const near = live.sessions().filter(({ budgetPercent = 0 }) => budgetPercent >= WARNED_PERCENT);
-  const away = devices.away(onlineCredentials(live)).map(({ id: key, name, site, labels, data_budget }) => ({
+  const near = [...live.find.sessionsWithBudget()].filter(({ budgetPercent = 0 }) => budgetPercent >= WARNED_PERCENT);
+  const away = devices.away(isOnlineNow(live)).map(({ id: key, name, site, labels, data_budget }) => ({
     ...{ key, name, site, labels, message: `its data budget is used up: it comes back at ${data_budget?.back_at}` },
   }));
   const online = near.map(({ id, credentialId, budgetPercent = 0, ip }) => {

@@ -139,13 +139,15 @@ export class PublicProbes {
     const asked = this.#asked.get(url);
     if (asked?.isAsking) return false;
     const isNew = asked?.version !== `${sessionId} ${updatedAt}`;
-    const isMetered = this.#isMetered(credentialId);
     const isBroken = asked?.result?.stage != null;
-    const every = isMetered ? (isBroken ? METERED_BROKEN_MS : METERED_MS) : isBroken ? BROKEN_MS : this.#every;
     const age = asked === undefined ? Number.POSITIVE_INFINITY : now - asked.askedAt;
     // Who serves it sees what clients meet there.
-    if (asked !== undefined && !isMetered && age >= SOONEST_MS && (isNew || this.#seen(url) !== asked.seen))
-      return true;
+    const isChanged = asked !== undefined && age >= SOONEST_MS && (isNew || this.#seen(url) !== asked.seen);
+    // Of many endpoints, few come so far: the database is asked for these.
+    if (!isChanged && age < (isBroken ? BROKEN_MS : this.#every)) return false;
+    const isMetered = this.#isMetered(credentialId);
+    if (isChanged && !isMetered) return true;
+    const every = isMetered ? (isBroken ? METERED_BROKEN_MS : METERED_MS) : isBroken ? BROKEN_MS : this.#every;
     // What is broken is asked until it is not: another gateway may not have noticed.
     return age >= every && (isBroken || this.#isOurs(url, holders.get(url)));
   }
@@ -158,8 +160,8 @@ export class PublicProbes {
       const fresh = { result: null, askedAt: now, isAsking: false, seen: this.#seen(url) };
       this.#asked.set(url, { credentialId, version: `${sessionId} ${updatedAt}`, ...fresh });
     }
-    if (asked === undefined || asked.isAsking || this.#isMetered(credentialId)) return;
-    if (now - asked.askedAt > STALE_MS) this.#asked.delete(url);
+    if (asked === undefined || asked.isAsking || now - asked.askedAt <= STALE_MS) return;
+    if (!this.#isMetered(credentialId)) this.#asked.delete(url);
   }
 
   #isMetered(credentialId: string | null): boolean {

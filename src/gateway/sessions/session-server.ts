@@ -4,6 +4,7 @@ import { createSecureContext, type SecureContext, type TLSSocket } from 'node:tl
 import type { BudgetReport, TimesAway } from '../../agent-protocol/messages.ts';
 import { RpcError } from '../../agent-protocol/rpc.ts';
 import type { ClientHello } from '../../lib/network/client-hello.ts';
+import { ClientShares } from '../../lib/network/client-shares.ts';
 import { isAt, listen } from '../../lib/network/listen.ts';
 import { LoadBalancers } from '../../lib/network/load-balancers.ts';
 import { PendingConnections, PendingHandshake } from '../../lib/network/pending-connections.ts';
@@ -16,7 +17,6 @@ import { withDeadline } from '../../lib/time/deadline.ts';
 import { noteArrival } from '../../lib/time/loop-turn.ts';
 import type { AgentLimits } from '../../settings/gateway-settings.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
-import { newestOfLargestShare } from '../endpoints/endpoint-owner.ts';
 import { EndOfSession } from '../endpoints/session-end.ts';
 import type { DeviceRow } from '../store/devices.ts';
 import { AGENT_LIMITS, AgentMemory, GlitchLimits, LoggedSessions, OptionBytes, RequestTurns } from './agent-limits.ts';
@@ -77,7 +77,9 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
   /** Those on the port for agents that have no TLS yet, or are passed on. */
   readonly #unsecured = new Set<Socket>();
   readonly #sessions = new SessionSet<AgentSession>();
+  /** Second links, by the authtokens of their sessions. */
   readonly #attached = new Map<AgentLink, string>();
+  readonly #attachedBy = new ClientShares<AgentLink>((credentialId) => credentialId);
   #stopped = false;
   #isDraining = false;
   /** By the ids of CAs; the first is for agents that ask for none. */
@@ -132,6 +134,15 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
     });
   }
 
+  /** How many sessions there can be, and what limits them. */
+  get room(): { sessions: number; limitedBy: 'GATEWAY_MAX_SESSIONS' | 'memory' | 'file descriptors' } {
+    const { options, shares } = this.context;
+    const { sessions } = this.#limits;
+    const isSet = options.agentLimits?.sessions !== undefined;
+    if (sessions === shares.sessions) return { sessions, limitedBy: 'file descriptors' };
+    return { sessions, limitedBy: isSet ? 'GATEWAY_MAX_SESSIONS' : 'memory' };
+  }
+
   get sessions(): SessionSet<AgentSession> {
     return this.#sessions;
   }
@@ -178,7 +189,7 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
     socket.once('close', () => {
       this.#connected.delete(link);
       this.#unauthenticated.delete(link);
-      this.#attached.delete(link);
+      this.#detach(link);
     });
     link.start();
   }
@@ -278,14 +289,20 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
     }
     this.#unauthenticated.delete(link);
     this.#attached.set(link, credentialId);
+    this.#attachedBy.add(credentialId, link);
   }
 
   #detachOneFor(credentialId: string): boolean {
-    const newest = newestOfLargestShare(this.#attached.keys(), (one) => this.#attached.get(one) ?? '', credentialId);
-    if (newest === null) return false;
-    this.#attached.delete(newest);
+    const newest = [...this.#attachedBy.excessFor(credentialId)].at(-1);
+    if (newest === undefined) return false;
+    this.#detach(newest);
     newest.end(new Error('connection limit reached: its authtoken has more second connections than any other'));
     return true;
+  }
+
+  #detach(link: AgentLink): void {
+    this.#attachedBy.delete(this.#attached.get(link), link);
+    this.#attached.delete(link);
   }
 
   remove(session: AgentSession): void {
@@ -301,6 +318,7 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
   }
 
   saidBudget(session: AgentSession, budget: BudgetReport): void {
+    this.#sessions.noteBudget(session);
     this.emit('budget', session, budget);
   }
 
