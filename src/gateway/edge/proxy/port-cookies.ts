@@ -11,6 +11,7 @@ const MARKED = /~(\d{1,5})$/;
 /** Of the gateway's own pages, at ports that no endpoint has. */
 const OF_GATEWAY = /^__Host-(?:device-agent|gateway-person)/;
 const HTTP_ONLY = /;[^\w=;]*httponly[^\w=;]*(?:=[^;]*)?(?=;|$)/i;
+const SECURE = /;[\t ]*secure[\t ]*(?:=[^;]*)?(?=;|$)/i;
 
 /**
  * Takes the cookies of other ports, and of the gateway itself, out of the headers of a request, and the port out of the names of
@@ -54,9 +55,14 @@ export function markCookies(headers: string[], port: number): void {
     if (end === -1 || value[end] !== '=' || name === '') continue;
     const rest = value.slice(end);
     const marked = `${name}${MARK}${port}`;
-    if (HTTP_ONLY.test(rest) || OF_GATEWAY.test(name) || MARKED.test(name)) headers[at + 1] = marked + rest;
+    if (HTTP_ONLY.test(rest) || OF_GATEWAY.test(name) || MARKED.test(name)) headers[at + 1] = marked + secured(rest);
     else headers.splice(at + 2, 0, nameAt(headers, at), `${marked}=${attributesOf(rest)}; Max-Age=0`);
   }
+}
+
+/** Never sent over plain HTTP: other agents have tcp ports of the address. */
+function secured(rest: string): string {
+  return SECURE.test(rest) ? rest : `${rest}; Secure`;
 }
 
 /** The attributes without those that say how long a cookie lasts. */
