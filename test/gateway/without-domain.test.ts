@@ -139,16 +139,21 @@ describe('an https endpoint of a gateway without a domain', () => {
       res.setHeader('set-cookie', set);
       res.end(req.headers.cookie ?? 'none');
     });
-    const port = portOf(listener);
-    const cookie = `id~${port}=own; id~1=other; __Host-device-agent=dashboard; theme=dark; __Host-device-agent~${port}=page`;
+    const [, mark] =
+      /^id(~.*)=1;/.exec((await get(gateway, String(listener.url()))).headers['set-cookie']?.[0] ?? '') ?? [];
+    expect(mark).toMatch(new RegExp(`^~${portOf(listener)}-[\\w-]{12}$`));
+    // Of the name that had the port before, and as earlier versions wrote it.
+    const before = String(mark).replace(/.$/, (last) => (last === 'A' ? 'B' : 'A'));
+    const foreign = `id${before}=before; id~${portOf(listener)}=earlier; id~1-abcdefghijkl=other; __Host-device-agent=dashboard`;
+    const cookie = `id${mark}=own; ${foreign}; theme=dark; __Host-device-agent${mark}=page`;
     const { headers, body } = await get(gateway, String(listener.url()), { cookie });
     expect(body).toBe('id=own; theme=dark; __Host-device-agent=page');
     expect(headers['set-cookie']).toEqual([
-      `id~${port}=1; Path=/; HttpOnly; Secure`,
-      `plain~${port}=1; httponly; Secure`,
+      `id${mark}=1; Path=/; HttpOnly; Secure`,
+      `plain${mark}=1; httponly; Secure`,
       'theme=dark; Path=/',
-      `theme~${port}=; Path=/; Max-Age=0`,
-      `__Host-device-agent~${port}=x; Path=/; Secure; HttpOnly`,
+      `theme${mark}=; Path=/; Max-Age=0`,
+      `__Host-device-agent${mark}=x; Path=/; Secure; HttpOnly`,
     ]);
   });
 
