@@ -2,7 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { generateKeyPairSync } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdirSync, writeFileSync } from 'node:fs';
-import { writeFile } from 'node:fs/promises';
+import { open, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
 import { AgentProcess } from '../support/agent-process.ts';
@@ -37,7 +37,15 @@ async function starting() {
     const answer = await fetch(api + path);
     return { status: answer.status, body: await answer.json() };
   };
-  return { agent, api, get, giveKey: (text: string | Buffer = KEY) => writeFile(pipe, text) };
+  const giveKey = async (text: string | Buffer = KEY) => {
+    const written = await open(pipe, 'w');
+    // What reads the key again finds a file.
+    await writeFile(`${pipe}.file`, text, { mode: 0o600 });
+    await rename(`${pipe}.file`, pipe);
+    await written.writeFile(text);
+    await written.close();
+  };
+  return { agent, api, get, giveKey };
 }
 
 it('the API answers before the embedded gateway starts, reports its status, and starts tunnels once a session is online', async () => {

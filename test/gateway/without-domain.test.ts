@@ -131,6 +131,7 @@ describe('an https endpoint of a gateway without a domain', () => {
     const session = await agentSession(gateway).connect();
     const set = [
       'id=1; Path=/; HttpOnly; Secure',
+      'plain=1; httponly',
       'theme=dark; Path=/',
       '__Host-device-agent=x; Path=/; Secure; HttpOnly',
     ];
@@ -138,15 +139,21 @@ describe('an https endpoint of a gateway without a domain', () => {
       res.setHeader('set-cookie', set);
       res.end(req.headers.cookie ?? 'none');
     });
-    const port = portOf(listener);
-    const cookie = `id~${port}=own; id~1=other; __Host-device-agent=dashboard; theme=dark; __Host-device-agent~${port}=page`;
+    const [, mark] =
+      /^id(~.*)=1;/.exec((await get(gateway, String(listener.url()))).headers['set-cookie']?.[0] ?? '') ?? [];
+    expect(mark).toMatch(new RegExp(`^~${portOf(listener)}-[\\w-]{12}$`));
+    // Of the name that had the port before, and as earlier versions wrote it.
+    const before = String(mark).replace(/.$/, (last) => (last === 'A' ? 'B' : 'A'));
+    const foreign = `id${before}=before; id~${portOf(listener)}=earlier; id~1-abcdefghijkl=other; __Host-device-agent=dashboard`;
+    const cookie = `id${mark}=own; ${foreign}; theme=dark; __Host-device-agent${mark}=page`;
     const { headers, body } = await get(gateway, String(listener.url()), { cookie });
     expect(body).toBe('id=own; theme=dark; __Host-device-agent=page');
     expect(headers['set-cookie']).toEqual([
-      `id~${port}=1; Path=/; HttpOnly; Secure`,
+      `id${mark}=1; Path=/; HttpOnly; Secure`,
+      `plain${mark}=1; httponly; Secure`,
       'theme=dark; Path=/',
-      `theme~${port}=; Path=/; Max-Age=0`,
-      `__Host-device-agent~${port}=x; Path=/; Secure; HttpOnly`,
+      `theme${mark}=; Path=/; Max-Age=0`,
+      `__Host-device-agent${mark}=x; Path=/; Secure; HttpOnly`,
     ]);
   });
 
@@ -209,5 +216,17 @@ describe('a tls endpoint of a gateway without a domain', () => {
     await expect(session.tlsEndpoint().trafficPolicy(policy).listen(false)).rejects.toEqual(
       code('ERR_NGROK_301', 'without a domain'),
     );
+  });
+
+  it('denies what its policy forwards to an endpoint where the gateway would decrypt it', async () => {
+    const gateway = await start();
+    const session = await agentSession(gateway).connect();
+    const onConnect = (action: object) => JSON.stringify({ on_tcp_connect: [{ actions: [action] }] });
+    const decrypted = session.tlsEndpoint().domain('x.internal');
+    await decrypted.trafficPolicy(onConnect({ type: 'terminate-tls' })).listen(false);
+    const forward = onConnect({ type: 'forward-internal', config: { url: 'tls://x.internal' } });
+    const outer = await session.tlsEndpoint().trafficPolicy(forward).listen(false);
+    const socket = connect({ host: IP, port: portOf(outer), rejectUnauthorized: false });
+    await expect(once(socket, 'secureConnect')).rejects.toMatchObject({ code: 'ECONNRESET' });
   });
 });

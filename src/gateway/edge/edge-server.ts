@@ -138,7 +138,7 @@ export class EdgeServer {
       },
       admit: (req, endpoint) => this.#routing.admitElsewhere(req, endpoint),
       onFailure: (req, res, error) => this.#fail(req, res, error),
-      portOf: (socket) => this.#named.get(socket)?.port,
+      namedPort: (socket) => this.#named.get(socket),
       serveAgain: (req, res, endpoint) => this.#routing.serveAgain(req, res, endpoint),
     });
     this.#routing = new Routing(context, {

@@ -207,7 +207,7 @@ export class TlsMux {
     await this.#waitForDemands(client);
     if (socket.destroyed) return;
     const endpoint = endpoints.lookup('tls', at.name);
-    return endpoint ? this.#serveTls(client, endpoint) : this.#serveHttps(client, at);
+    return endpoint ? this.#serveTls(client, endpoint, at) : this.#serveHttps(client, at);
   }
 
   /** Waits for an agent whose endpoint has demands of the handshake. With others, the requests wait. */
@@ -277,8 +277,12 @@ export class TlsMux {
     if (secured) agents.accept(secured);
   }
 
-  /** TLS passes through to the agent, or the edge terminates it with the agent's certificate or one of the gateway's own. */
-  async #serveTls(client: HelloClient, endpoint: GatewayEndpoint): Promise<void> {
+  /**
+   * TLS passes through to the agent, or the edge terminates it with the agent's certificate or one of the gateway's own.
+   *
+   * @param at a port of the gateway's address; left out: the shared port
+   */
+  async #serveTls(client: HelloClient, endpoint: GatewayEndpoint, at?: NamedPort): Promise<void> {
     const { internal, handshakes, relays, streams } = this.options;
     const { socket, hostName, handshakeDone } = client;
     if (this.options.isRefused(socket)) return streams.deny(socket, endpoint);
@@ -288,6 +292,8 @@ export class TlsMux {
     if (to === null) return streams.deny(socket, endpoint);
     // The demands of this endpoint also hold for clients that its policy forwards.
     const demands = mergeDemands(to.endpoint.tls, mergeDemands(endpoint.tls, to.termination));
+    // Browsers send the cookies of all ports, and the endpoints that policies forward to were not bound for a port.
+    if (at && demands?.certificate === null) return streams.deny(socket, endpoint);
     const info = { protocol: 'tls', through: to.through } as const;
     if (demands === null) {
       handshakeDone();

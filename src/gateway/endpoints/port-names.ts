@@ -20,8 +20,8 @@ interface NamesOfPorts {
   portOf(name: string): number | null;
   nameAt(port: number): string | null;
   assign(name: string, port: number): Promise<void>;
-  /** Whether nobody else may get the port of a name, however long it is offline. */
-  isKept(name: string): boolean;
+  /** The names whose ports nobody else gets, however long they are offline. */
+  keptNames(): ReadonlySet<string>;
 }
 
 /**
@@ -60,8 +60,8 @@ export class PortNames {
     return this.own.names.nameAt(port);
   }
 
-  isKept(name: string): boolean {
-    return this.own.names.isKept(name);
+  keptNames(): ReadonlySet<string> {
+    return this.own.names.keptNames();
   }
 
   portOf(name: string): number | null {

@@ -113,6 +113,12 @@ const STATE = `CASE WHEN ${IS_ONLINE} THEN 1 WHEN last_seen_at IS NOT NULL THEN 
 /** Of a version, which agents may make as long as they like; the place of a page has it. */
 const ORDERED_CHARACTERS = 100;
 
+/** What may be the name and site of the device whose own name a hostname is: `a-b-c.site` has `b-c.site` and `c.site`. */
+function ownEnds(hostname: string): string[] {
+  const label = hostname.slice(0, hostname.indexOf('.'));
+  return [...label.matchAll(/-/g)].map(({ index }) => hostname.slice(index + 1));
+}
+
 /** A text that sorts as the numbers in a version do: 1.10 after 1.9. */
 export function versionOrder(version: string): string {
   return version
@@ -153,6 +159,24 @@ export class Devices extends tableOf('devices', deviceColumns) {
     return this.database.all(
       `SELECT name, site FROM devices WHERE status = 'enrolled' AND NOT EXISTS (${trusted}) ORDER BY site, name`,
       [ca],
+    );
+  }
+
+  /** The ids of the devices whose own names some hostnames are, as they end in the device's name. */
+  ofOwnNames(hostnames: readonly string[]): ReadonlyMap<string, string> {
+    const ends = JSON.stringify([...new Set(hostnames.flatMap(ownEnds))]);
+    const sql = `SELECT id, own FROM (
+        SELECT id, old_name || '.' || site AS own FROM devices WHERE status = 'enrolled'
+        UNION ALL SELECT id, name || '.' || site FROM devices WHERE status = 'enrolled'
+      ) WHERE own IN (SELECT value FROM json_each(?))`;
+    const ids = new Map(this.database.all<{ id: string; own: string }>(sql, [ends]).map(({ id, own }) => [own, id]));
+    return new Map(
+      hostnames.flatMap((hostname) =>
+        ownEnds(hostname).flatMap((end): [string, string][] => {
+          const id = ids.get(end);
+          return id === undefined ? [] : [[hostname, id]];
+        }),
+      ),
     );
   }
 
@@ -380,6 +404,13 @@ export class SiteNames {
     const sql = `SELECT 1 FROM site_names JOIN devices ON devices.id = site_names.device_id
       WHERE hostname = ? AND credential_id = ?`;
     return this.database.values(sql, [hostname, credentialId]) !== null;
+  }
+
+  /** The ids of the devices that hold some of these names. */
+  devicesOf(hostnames: readonly string[]): ReadonlyMap<string, string> {
+    return new Map(
+      this.among(hostnames).flatMap(({ hostname, device_id }) => (device_id === null ? [] : [[hostname, device_id]])),
+    );
   }
 
   /** The labels of the names that a device holds. */

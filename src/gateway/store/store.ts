@@ -77,7 +77,14 @@ export function storeOn(database: Database, box: SecretsBox, wallClock: () => nu
     .reduce<string | null>((greatest, ksuid) => (greatest === null || ksuid > greatest ? ksuid : greatest), null);
   const ids = createIdSource(latest, wallClock);
   const siteNames = new SiteNames(database, now);
-  const isKept = (name: string) => siteNames.get(name) !== null || tables.reservedDomains.covering(name) !== null;
+  // A wildcard is reserved for each site, below which any device may bind ever new names.
+  const ownersOf = (names: readonly string[]) => {
+    const reserved = names.flatMap((name): [string, string][] => {
+      const domain = tables.reservedDomains.byName(name);
+      return domain === null ? [] : [[name, domain.id]];
+    });
+    return new Map([...tables.devices.ofOwnNames(names), ...siteNames.devicesOf(names), ...reserved]);
+  };
   return {
     database,
     box,
@@ -87,7 +94,7 @@ export function storeOn(database: Database, box: SecretsBox, wallClock: () => nu
     boundPolicies: new BoundPolicies(database),
     siteNames,
     tcpPorts: new UsedTcpPorts(database, now),
-    namePorts: new NamePorts(database, now, isKept),
+    namePorts: new NamePorts(database, now, ownersOf),
     ids,
     now,
     account: database.fact('account') ?? '',

@@ -78,6 +78,18 @@ it('the first device that asks for a name below its site keeps it while it is of
   expect(await namesOf(one)).toEqual(['camera']);
 });
 
+it("keeps the ports of names that are a device's, by grant or by their ends, until it is revoked", async () => {
+  const { bind, join, call, operator, store } = await setUp();
+  const one = await join('door-one');
+  await bind(one.authtoken, 'camera');
+  await bind(await operator(), 'of-rules');
+  const names = ['camera', 'agent-door-one', 'x-one', 'of-rules', 'door-one'].map((label) => `${label}.${SITE}`);
+  for (const [at, name] of names.entries()) await store.namePorts.assign(name, 21_000 + at);
+  expect([...store.namePorts.reserved()].sort()).toEqual([21_000, 21_001]);
+  await call('POST', `${one.path}/revoke`);
+  expect(store.namePorts.reserved()).toEqual([]);
+});
+
 it('names of revoked and deleted devices are free again', async () => {
   const { bind, join, call } = await setUp();
   const [one, two, three] = [await join('one'), await join('two'), await join('three')];

@@ -16,6 +16,7 @@ import type { RuleRecord } from '../../../traffic-policy/rule-record.ts';
 import { type Cookies, NO_COOKIES, takeOwnCookies } from '../../../traffic-policy/sign-in/sign-in-cookies.ts';
 import type { ForwardFailure, MaybePromise } from '../../../traffic-policy/steps.ts';
 import type { GatewayEndpoint } from '../../endpoints/online-endpoint.ts';
+import type { NamedPort } from '../../endpoints/port-names.ts';
 import type { Admission, ClientConnection } from '../connections/connect-phase.ts';
 import type { ClientRequest, ClientResponse } from '../http/client-message.ts';
 import { headerValue, requestHeaders } from '../http/headers.ts';
@@ -51,7 +52,7 @@ export interface RequestContext {
   /** Names of the gateway's services. */
   readonly ownNames: Iterable<string>;
   /** The port of the gateway's address that a connection came to; undefined: it named a host. */
-  portOf(socket: Socket): number | undefined;
+  namedPort(socket: Socket): NamedPort | undefined;
 }
 
 /**
@@ -126,8 +127,8 @@ export class EdgeRequest implements PolicyRequest {
       this.headers = requestHeaders(req.rawHeaders, req.headers.connection, from);
       if (asked !== undefined) remove(this.headers, ASKED_HEADER);
       this.ownCookies = endpoint.isRemote ? NO_COOKIES : takeOwnCookies(this.headers);
-      const port = context.portOf(req.socket);
-      if (port !== undefined) takeForeignCookies(this.headers, port);
+      const place = context.namedPort(req.socket);
+      if (place !== undefined) takeForeignCookies(this.headers, place);
       this.policy = endpoint.policy;
       this.forwards = 0;
       this.#expectContinue = req.headers.expect === undefined ? null : new ExpectContinue(res);
@@ -253,8 +254,8 @@ export class EdgeRequest implements PolicyRequest {
   /** Takes out of a response's headers what would set or delete cookies of others. @returns the same list */
   guardCookies(headers: string[]): string[] {
     guardCookies(headers, this.clientHost, this.context.ownNames);
-    const port = this.context.portOf(this.req.socket);
-    if (port !== undefined) markCookies(headers, port);
+    const place = this.context.namedPort(this.req.socket);
+    if (place !== undefined) markCookies(headers, place);
     return headers;
   }
 

@@ -7,6 +7,7 @@ import type { ForwardFailure, RequestOutcome } from '../../../traffic-policy/ste
 import type { EdgeContext } from '../../context/gateway-context.ts';
 import { placeOf } from '../../endpoints/endpoint-address.ts';
 import type { ClientInfo, GatewayEndpoint, InternalLookupFor } from '../../endpoints/online-endpoint.ts';
+import type { NamedPort } from '../../endpoints/port-names.ts';
 import type { ProbeOutcome } from '../../endpoints/probe-outcome.ts';
 import {
   type Admission,
@@ -73,14 +74,14 @@ export class HttpProxy {
       /** Takes a request to another endpoint than the one that it was routed to; null: its policy rejects the connection. */
       admit(req: ClientRequest, endpoint: GatewayEndpoint): Admission | null;
       /** The port of the gateway's address that a connection came to; undefined: it named a host. */
-      portOf?: (socket: Socket) => number | undefined;
+      namedPort?: (socket: Socket) => NamedPort | undefined;
       onFailure(req: ClientRequest, res: ClientResponse, error: unknown): void;
       /** Serves a request again whose endpoint has lost its agent; false: it gets its error. */
       serveAgain(req: ClientRequest, res: ClientResponse, endpoint: GatewayEndpoint): boolean;
     },
   ) {
-    const { ownNames, portOf = () => undefined } = options;
-    this.#requests = { ask: (from, outbound, signal) => this.#ask(from, outbound, signal), ownNames, portOf };
+    const { ownNames, namedPort = () => undefined } = options;
+    this.#requests = { ask: (from, outbound, signal) => this.#ask(from, outbound, signal), ownNames, namedPort };
   }
 
   handle(req: ClientRequest, res: ClientResponse, admission: Admission): void {
