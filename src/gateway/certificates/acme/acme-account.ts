@@ -10,7 +10,7 @@ import type { Database } from '../../store/sql/database.ts';
 import { ACME_ACCOUNT } from '../../store/stored-secrets.ts';
 import { forgetNextKey } from '../certificate-errands.ts';
 import { makePrivateKey } from '../issuing/certificate-issuer.ts';
-import { AcmeProblem, type CaResponse, type Conversation, isFinal } from './acme-conversation.ts';
+import { AcmeProblem, type CaResponse, type Conversation, isRefusedForGood } from './acme-conversation.ts';
 import { AcmeRequests } from './acme-requests.ts';
 import { boundTo, publicJwk, signedWith, thumbprint } from './signed-requests.ts';
 
@@ -99,7 +99,7 @@ export class AcmeCa {
     } catch (error) {
       if (!(error instanceof AcmeProblem)) throw error;
       if (error.type === 'accountDoesNotExist') await this.forgetAccount();
-      if (isFinal(error)) return error.message;
+      if (isRefusedForGood(error)) return error.message;
       throw error;
     }
     await this.#goOnWith(requests, pem, account.url);
@@ -125,7 +125,7 @@ export class AcmeCa {
     const { newAccount } = await requests.directory();
     const url = await existingAccount(requests, newAccount, readPrivateKey(pem)).catch((error) => {
       // Some CAs want an external account binding from any key that has no account.
-      if (error instanceof AcmeProblem && isFinal(error)) return null;
+      if (error instanceof AcmeProblem && isRefusedForGood(error)) return null;
       throw error;
     });
     return url === null ? null : this.#goOnWith(requests, pem, url);

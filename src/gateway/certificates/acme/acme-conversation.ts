@@ -141,7 +141,7 @@ export class AcmeProblem extends Error {
 const PASSING = ['', 'badNonce', 'rateLimited', 'accountDoesNotExist', 'userActionRequired'];
 
 /** Whether the CA would refuse the same request again. A page without a problem type may come from a proxy. */
-export function isFinal({ status, type }: AcmeProblem): boolean {
+export function isRefusedForGood({ status, type }: AcmeProblem): boolean {
   return status >= 400 && status < 500 && status !== 408 && status !== 429 && !PASSING.includes(type);
 }
 

@@ -18,7 +18,7 @@ import {
 import { challengeRecord, checkRecords, DnsLookup, type RecordTargets } from '../issuing/dns-check.ts';
 import { AFTER_FAILED_VALIDATION_S } from '../renewal-schedule.ts';
 import type { AcmeAccount, AcmeCa } from './acme-account.ts';
-import { AcmeProblem, Conversation, FailedByClock, isFinal, toIssueError } from './acme-conversation.ts';
+import { AcmeProblem, Conversation, FailedByClock, isRefusedForGood, toIssueError } from './acme-conversation.ts';
 import { AcmeOrder, type ChallengeType, type OrderTerms, type Publish, ValidationFailed } from './acme-order.ts';
 import type { AcmeRequests, Directory } from './acme-requests.ts';
 
@@ -259,7 +259,7 @@ export class AcmeIssuer implements CertificateIssuer {
 function refusalOf(error: unknown): string | null {
   if (!(error instanceof AcmeProblem)) throw error;
   if (error.type === 'alreadyRevoked') return null;
-  if (isFinal(error)) return error.message;
+  if (isRefusedForGood(error)) return error.message;
   throw error;
 }
 
