@@ -50,8 +50,9 @@ const nothing = {
     isProxied: false,
     signInOrigin: '',
     sessionAddress: '',
+    sessionAddresses: [],
     tcpHost: '',
-    caPem: '',
+    ...{ caPem: '', nextCaPem: null, caBundle: '' },
     publicNames: 'all' as const,
   },
 };

@@ -1,5 +1,5 @@
 /**
- * `npm run bench [-- traffic|policy|inspection|sessions|device|key-exchange|management|pages|history|cluster|catch-up|data|far|soak|wan|wan-100…]`: prints the project's figures. Compare
+ * `npm run bench [-- traffic|policy|inspection|sessions|growth|device|key-exchange|management|pages|history|cluster|catch-up|data|far|soak|wan|wan-100…]`: prints the project's figures. Compare
  * only ratios within one run.
  */
 import { cpus } from 'node:os';
@@ -8,6 +8,7 @@ import { benchCluster } from './cluster.ts';
 import { benchData } from './data.ts';
 import { benchDevice } from './device.ts';
 import { benchFar } from './far.ts';
+import { benchGrowth } from './growth.ts';
 import { benchHistory } from './history.ts';
 import { benchInspection } from './inspection.ts';
 import { benchKeyExchange } from './key-exchange.ts';
@@ -36,6 +37,7 @@ const BENCHES: Record<string, () => Promise<void>> = {
   data: benchData,
   far: benchFar,
   sessions: benchSessions,
+  growth: benchGrowth,
   soak: benchSoak,
   wan: async () => {
     for (const [, bench] of wan) await bench();
@@ -53,6 +55,7 @@ const LONG = [
   'catch-up',
   'data',
   'far',
+  'growth',
   'soak',
   'wan',
   ...Object.keys(WAN_PROFILES),

@@ -20,6 +20,8 @@ export interface SessionClients {
   caFile: string;
   authtoken: string;
   count: number;
+  /** Of each native client; left out: one. */
+  endpoints?: number;
 }
 
 /** Goes online; returns what takes it offline again. */
@@ -29,7 +31,14 @@ type Client = (round: number) => Promise<() => void | Promise<void>>;
 const AT_ONCE = 16;
 const UPSTREAM = 'http://127.0.0.1:9';
 
-const { kind, address, caFile, authtoken, count } = JSON.parse(process.argv[2] ?? '{}') as SessionClients;
+const {
+  kind,
+  address,
+  caFile,
+  authtoken,
+  count,
+  endpoints = 1,
+} = JSON.parse(process.argv[2] ?? '{}') as SessionClients;
 const ca = readFileSync(caFile);
 
 function sdk(name: string): Client {
@@ -54,9 +63,12 @@ function native(name: string): Client {
   let link = open();
   return async (round) => {
     if (kind === 'native') link = open();
-    const domain = `${name}-${kind === 'native' ? round : 0}.localhost`;
+    const label = `${name}-${process.pid}-${kind === 'native' ? round : 0}`;
     const session = await link.connect();
-    await session.open({ protocol: 'http', domain, upstream: upstreamAt(UPSTREAM), forwardsTo: UPSTREAM });
+    for (let number = 0; number < endpoints; number += 1) {
+      const domain = `${label}-${number}.localhost`;
+      await session.open({ protocol: 'http', domain, upstream: upstreamAt(UPSTREAM), forwardsTo: UPSTREAM });
+    }
     return () => session.end('the round is over');
   };
 }

@@ -23,7 +23,8 @@ export async function fillGateway(dataDir: string, devices: number, domains: num
   return authtoken;
 }
 
-function addDevice(store: Store, number: number, owner_id: string): void {
+/** A device that is offline. */
+export function addDevice(store: Store, number: number, owner_id: string): void {
   const now = store.now();
   const name = `cabinet-${number}`;
   const acl = [`bind:*-${name}.${SITE}`, `bind:${name}.${SITE}`];

@@ -118,6 +118,8 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'agent refused': 'correct the authtoken or its limits, as `code` says',
   'agent request failed': 'report it as a bug',
   'certificate authority not recorded in the database': 'check the disk',
+  'change of the certificate authority not followed':
+    'see `reason`: the encryption key, or the files in the gateway’s folder',
   'backup failed': 'fix what `err` names; it is tried again every half hour',
   'backup not recorded in the database': 'none: the backup is there; the dashboard names the one before',
   'certificate authority replaced: clients that trust the old one cannot connect':

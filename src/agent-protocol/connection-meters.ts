@@ -65,8 +65,8 @@ export class RecentBytes {
 }
 
 /** Kernels send faster and faster until packets are lost or the link is full: after so many round trips and milliseconds, one has. */
-const BACKLOG_ROUND_TRIPS = 8;
-const BACKLOG_MS = 400;
+const BACKLOG_ROUND_TRIPS = 5;
+const BACKLOG_MS = 300;
 
 /** How fast a connection sends while more waits than TCP takes. */
 export class Backlog {

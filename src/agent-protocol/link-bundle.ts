@@ -54,7 +54,7 @@ export class LinkBundle implements Bundle {
   /** When that was last noticed, in milliseconds of `performance.now()`. */
   #lossyAt = Number.NEGATIVE_INFINITY;
   /** Links that carry spread streams, of those that there are. */
-  #inUse = FEWEST_FOR_ONE;
+  #inUse = LINKS_FOR_ONE - 1;
   /** What the kernel had sent again at the last look, and when that was. */
   #segments: { at: number; again: number | null } | null = null;
   #isLooking = false;

@@ -28,6 +28,7 @@ import type { AgentCommand } from './connectors/gateway-link.ts';
 import type { AgentContext } from './context/agent-context.ts';
 import { createConnector } from './gateway-uplink.ts';
 import { DeviceHistory } from './history/device-history.ts';
+import { CaFollower } from './join/ca-follower.ts';
 import { GatewayTime, timeFileIn } from './join/gateway-time.ts';
 import { OwnEndpoint } from './own-endpoint.ts';
 import { openPageSessions } from './page-sessions.ts';
@@ -248,6 +249,9 @@ async function launch(context: AgentContext, extras: AgentExtras): Promise<Omit<
       })),
   });
   await history.start();
+  const follower = new CaFollower(context, uplink.apiAccess);
+  connector.on('online', () => follower.online());
+  onStop(() => follower.stop());
   connector.on('online', () => history.sessionChanged(true)).on('offline', () => history.sessionChanged(false));
   onStop(() => history.stop());
 
@@ -335,6 +339,7 @@ async function launch(context: AgentContext, extras: AgentExtras): Promise<Omit<
       // new token all the same.
       if (apiToken.use(changed)) await sessions.endAll().catch(() => {});
       log.level = next.log.level;
+      void follower.look();
       await uplink.setGatewayLogLevel(next.log.level);
     },
   };

@@ -30,7 +30,7 @@ export class AuthtokenRenewal {
     },
     private readonly gateway: Pick<
       Extract<GatewaySettings, { kind: 'remote' }>,
-      'authtoken' | 'configured' | 'serverAddr' | 'proxies' | 'enrolment'
+      'authtoken' | 'configured' | 'serverAddr' | 'proxies' | 'enrolment' | 'ownCa'
     > &
       Pick<Reaching, 'time'>,
   ) {}
@@ -65,7 +65,8 @@ export class AuthtokenRenewal {
       const { fetchAuthtoken } = await import('./join/gateway-calls.ts');
       const fetched = await fetchAuthtoken(enrolment, gateway);
       // The settings name another gateway by now, or an authtoken that is not the device's own.
-      const isOther = fetched?.sessionAddress === gateway.serverAddr && fetched?.authtoken !== this.authtoken();
+      const isHere = fetched?.sessionAddresses.includes(gateway.serverAddr);
+      const isOther = isHere && fetched?.authtoken !== this.authtoken();
       if (!fetched || !isOther) return this.#postpone();
       await this.#keep(fetched.authtoken);
       log.info({ device_name: fetched.name }, 'authtoken renewed');

@@ -7,6 +7,7 @@ import { systemCas } from '../lib/network/tls-options.ts';
 import { systemClock } from '../lib/time/clock.ts';
 import { PACKAGED_POLICIES } from '../packaged.ts';
 import { isCloudAddress, type Settings } from '../settings/agent-settings.ts';
+import { ownCaOf } from '../settings/learned-cas.ts';
 import { presentAuthtoken } from '../settings/renewed-authtoken.ts';
 import { ENROLMENT_FILE } from '../settings/setting-sources.ts';
 import type { Variable } from '../settings/variable-kinds.ts';
@@ -207,6 +208,7 @@ function settingsOf(options: AgentOptions): Settings {
   const configured = () => fixed ?? token((authtoken as () => string)());
   const isCloud = isCloudAddress(serverAddr);
   const connector = parsed('connector', 'AGENT_CONNECTOR', options.connector ?? (isCloud ? 'sdk' : 'native'));
+  const ownCa = ca === undefined || ca === 'host' ? null : ownCaOf(dataDir, ca);
   if (isCloud && connector === 'native') throw new OperatorError("connector: ngrok's cloud requires sdk", 2);
   if (options.dataBudget !== undefined && connector !== 'native')
     throw new OperatorError('dataBudget: requires the connector native, and so a gateway of your own', 2);
@@ -217,8 +219,8 @@ function settingsOf(options: AgentOptions): Settings {
       configured,
       enrolment: join(dataDir, ENROLMENT_FILE),
       serverAddr,
-      authorities: ca === undefined ? null : ca === 'host' ? { host: systemCas(null) } : { pem: ca },
-      timeCa: ca === 'host' ? null : (ca ?? null),
+      authorities: ca === 'host' ? { host: systemCas(null) } : ownCa,
+      ownCa,
       proxies: {
         https: parsed('proxies.https', 'HTTPS_PROXY', proxies.https),
         http: parsed('proxies.http', 'HTTP_PROXY', proxies.http),

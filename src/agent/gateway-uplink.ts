@@ -108,7 +108,8 @@ export function createConnector(
     const { authorities, proxies, serverAddr, addresses: known } = opened;
     const enrolment = gateway.kind === 'remote' ? gateway.enrolment : null;
     const apiUrl = known.gateway_api ?? null;
-    return { authtoken, serverAddr, authorities, proxies, time, enrolment, apiUrl };
+    const ownCa = gateway.kind === 'remote' ? gateway.ownCa : null;
+    return { authtoken, serverAddr, authorities, proxies, time, enrolment, apiUrl, ownCa };
   };
   const watchAtUrl: WatchAtUrl = (url, watcher) => opened?.watchRequests(url, watcher) ?? null;
   const connector: GatewayConnector = new GatewayConnector(context, gatewayName(gateway), open);

@@ -47,11 +47,11 @@ export function sessionTime(
   gateway: Extract<GatewaySettings, { kind: 'remote' }>,
   time: GatewayTime,
 ): TrustedTime | null {
-  const { serverAddr, timeCa: pinned } = gateway;
-  if (isCloudAddress(serverAddr) || pinned === null) return null;
+  const { serverAddr, ownCa } = gateway;
+  if (isCloudAddress(serverAddr) || ownCa === null) return null;
   return time.at(async () => {
     const { timePlace } = await import('./join/gateway-calls.ts');
-    return timePlace({ ...gateway, pinned });
+    return timePlace({ ...gateway, pinned: ownCa.pem });
   });
 }
 

@@ -18,7 +18,7 @@ import { systemClock } from '../lib/time/clock.ts';
 import { deviceName } from '../management/resources/device.ts';
 import { type Host, thisHost, thisProgram } from '../service/host.ts';
 import { installService } from '../service/install.ts';
-import { AGENT_SERVICE, configFolderOf, settingsFileOf } from '../service/service.ts';
+import { AGENT_SERVICE, configFolderOf, settingsFileOf, stateFolderOf } from '../service/service.ts';
 import { AUTHTOKEN_FILE } from '../settings/agent-settings.ts';
 import { loadJoinSettings } from '../settings/first-start-settings.ts';
 import { ENROLMENT_FILE } from '../settings/setting-sources.ts';
@@ -99,6 +99,7 @@ async function joinHere(code: string | null, options: JoinOptions): Promise<void
     authtoken: joinPath(dataDir, 'authtoken'),
     namesAuthtoken: true,
     ca: joinPath(process.cwd(), 'gateway-ca.pem'),
+    dataDir,
   };
   // An agent that runs here already would not notice the new settings.
   const folder = await openDataFolder(dataDir);
@@ -121,6 +122,7 @@ function serviceFiles({ root }: Host): JoinFiles {
     settingsMode: 0o640,
     authtoken: root + AUTHTOKEN_FILE,
     ca: joinPath(folder, 'gateway-ca.pem'),
+    dataDir: root + stateFolderOf(AGENT_SERVICE),
   };
 }
 

@@ -97,19 +97,20 @@ async function leaveWithService(host: Host, tell: (line: string) => void): Promi
   const folders = [configFolderOf, stateFolderOf].map((folderOf) => host.root + folderOf(AGENT_SERVICE));
   for (const folder of folders) {
     const installation = await readInstallation(join(folder, ENROLMENT_FILE)).catch(() => null);
-    if (installation?.device) await leave(installation, installation.device, host, tell);
+    const files = { ca: join(folder, 'gateway-ca.pem'), dataDir: host.root + stateFolderOf(AGENT_SERVICE) };
+    if (installation?.device) await leave({ installation, files }, installation.device, host, tell);
   }
 }
 
 async function leave(
-  installation: Installation,
+  { installation, files }: { installation: Installation; files: Parameters<typeof leaveSite>[2] },
   { name, site }: NonNullable<Installation['device']>,
   host: Host,
   tell: (line: string) => void,
 ): Promise<void> {
   try {
     const { proxies } = loadJoinSettings(serviceEnvironment(AGENT_SERVICE, host));
-    await withDeadline(leaveSite(installation, proxies), 'leaving the site', DEADLINE_MS);
+    await withDeadline(leaveSite(installation, proxies, files), 'leaving the site', DEADLINE_MS);
     tell(printable(`${name} has left ${site}`));
   } catch (error) {
     const todo = `run there: device-agent gateway devices delete ${name}`;

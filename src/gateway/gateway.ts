@@ -27,8 +27,8 @@ import type { GatewayMetrics } from './api/gateway-metrics.ts';
 import { probeAt } from './api/shown-probes.ts';
 import { HttpChallenges, TlsAlpnChallenges, TxtChallenges } from './certificates/challenges/challenges.ts';
 import { DomainCertificates } from './certificates/domain-certificates.ts';
-import { openLocalCa } from './certificates/local-ca/local-ca.ts';
-import { openSharedCa } from './certificates/local-ca/shared-ca.ts';
+import { nextCa } from './certificates/local-ca/ca-rotation.ts';
+import { GatewayCa } from './certificates/local-ca/followed-ca.ts';
 import { startCertificateRenewal } from './certificates/start-certificate-renewal.ts';
 import { TimeProofs } from './certificates/time-proofs.ts';
 import { OnlineCloudEndpoints } from './cloud-endpoints/online-cloud-endpoints.ts';
@@ -59,6 +59,7 @@ import {
   connectHost,
   gatewayDomains,
   joinOrigin,
+  otherSessionAddresses,
   ownDomainOf,
   sessionAddress,
   signInHost,
@@ -68,11 +69,12 @@ import {
 } from './endpoints/domain-names.ts';
 import { EndpointPolicies } from './endpoints/endpoint-policies.ts';
 import { EndpointRegistry } from './endpoints/endpoint-registry.ts';
-import { countedBy, type GatewayReport, type ReportedCondition, withStored } from './endpoints/live-view.ts';
+import { countedBy, type GatewayReport, type ReportedCondition } from './endpoints/live-view.ts';
 import { OnlineAddressesFile } from './endpoints/online-addresses-file.ts';
 import type { Labels } from './endpoints/online-endpoint.ts';
 import { PortNames } from './endpoints/port-names.ts';
 import { ProbeTokens } from './endpoints/probe-outcome.ts';
+import { withStored } from './endpoints/stored-endpoints.ts';
 import { TcpPortAllocator } from './endpoints/tcp-port-allocator.ts';
 import { withEqualSettings } from './equal-settings.ts';
 import { ActivityLog, noteEndpoints, noteSessions, noteSignIn } from './events/activity-log.ts';
@@ -85,12 +87,13 @@ import { watchProcess } from './metrics/process-watch.ts';
 import { FleetUpdates } from './releases/fleet-updates.ts';
 import { EndpointBinder } from './sessions/endpoint-binder.ts';
 import { LiveAgents } from './sessions/live-agents.ts';
-import { SessionServer } from './sessions/session-server.ts';
+import { MAX_UNAUTHENTICATED, SessionServer } from './sessions/session-server.ts';
 import { createShareLinks, ownerOf } from './share-links/share-links.ts';
 import { createSignIn } from './sign-in/create-sign-in.ts';
 import { PeopleProvider } from './sign-in/people-provider.ts';
 import { recordSignIns, signOut } from './sign-in/recorded-sign-ins.ts';
 import { type StatusSources, statusPages } from './status-pages/status-page.ts';
+import { formerDomains } from './store/former-domains.ts';
 import { noteBackup } from './store/last-backup.ts';
 import { checkAuthority, openForChanges } from './store/open-gateway-store.ts';
 import { keepSmall } from './store/sql/free-space.ts';
@@ -153,8 +156,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   const { dataDir, encryptionKey = null, databaseUrl = null, nodeAddress = null, log } = given;
   const folder = join(dataDir, 'gateway');
 
-  // The store comes first: with several gateways, it has the CA and some of the settings.
-  const localCa = databaseUrl === null ? await openLocalCa(folder, log) : null;
+  // The store comes first: with several gateways, it has the CA and some of the settings; with one, what becomes of the CA.
   const { store, shared, close } = await openForChanges(
     { ...given, encryptionKey, databaseUrl },
     { older: 'upgrade', onCopyUnusable: (reason) => given.onRemoved?.(reason), log },
@@ -166,7 +168,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     log.warn({ reason }, 'disk is read-only or full: copy of the shared database kept in memory');
   else if (reason !== undefined)
     log.warn({ reason }, 'disk is read-only or full: existing accounts keep working, changes are rejected');
-  const ca = localCa ?? (await openSharedCa(folder, store, log));
+  const ca = await GatewayCa.open(folder, store, log);
   await checkAuthority(store, ca, log);
   const unreadable = await checkStoredSecrets(store, log);
 
@@ -216,7 +218,11 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     ...{ options, store, domains, endpoints, counters, activity, clock: systemClock, log, onStop },
     catchUp: async () => cluster?.catchUp(),
     addresses: { baseDomain, ports, tcpHost: tcpHost(baseDomain, ip), ...(portNames && { byPort: portNames }) },
-    shares: descriptorShares(descriptorLimit()),
+    shares: descriptorShares(descriptorLimit(), {
+      connections: options.edgeLimits?.connections ?? HTTP_LIMITS.connections,
+      hellos: TLS_LIMITS.hellos,
+      unauthenticated: MAX_UNAUTHENTICATED,
+    }),
     balancers: options.balancers?.length ? new LoadBalancers(options.balancers, log) : null,
   };
   const { addresses, shares } = context;
@@ -289,7 +295,8 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   /** The gateway's own, by their names: they come last. */
   const services = new Map<string, RequestListener>();
   const serviceMessages = new ExpressMessages();
-  const agents = new AgentConnections(connect);
+  const former = await formerDomains(database, baseDomain);
+  const agents = new AgentConnections(connect, undefined, former.map(connectHost));
   const relays: Relays | null =
     cluster === null
       ? null
@@ -300,7 +307,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
           },
           isService: (name) => services.has(name),
           commonName: apiHost(baseDomain),
-          authority: ca.caPem,
+          authority: () => ca.trusted,
           isOurs: (host, certificate) => {
             const pair = domainCertificates.pairFor(host);
             return pair !== null && new X509Certificate(pair.cert).raw.equals(certificate.raw);
@@ -364,11 +371,12 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   const watch = options.recordsPolicies === false ? null : new PolicyWatch(store, log);
   if (watch) onStop(() => watch.stop());
   const leases = cluster?.leases ?? null;
+  const sessionNames = [...new Set([connect, options.host, 'localhost', '127.0.0.1', '::1', ...(ip ? [ip] : [])])];
   const sessions = new SessionServer(context, {
     access: new AuthtokenAuthentication(context, acl, names, refusesAgent),
     binder: new EndpointBinder(context, { policies, tcpPorts: allocator, portNames, leases, watch }),
-    issueCertificate: () =>
-      ca.issue([...new Set([connect, options.host, 'localhost', '127.0.0.1', '::1', ...(ip ? [ip] : [])])]),
+    issueCertificates: () =>
+      Promise.all(ca.all.map(async (one) => ({ id: one.id, ...(await one.issue(sessionNames)) }))),
     tickets: agentTickets,
     leases,
     node: cluster?.sessionNode(connect) ?? null,
@@ -377,6 +385,11 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   const sessionPort = await sessions.start();
   onStop(() => sessions.stop());
   agents.open(sessions);
+  const renewed = () =>
+    sessions.renew().catch((err: unknown) => log.error({ err }, 'agent certificate not renewed; retrying in a minute'));
+  if (sessionPort !== null) ca.on('changed', () => void renewed());
+  // The agent around an embedded gateway trusts the CA of its start.
+  if (options.recordsPolicies !== false) onStop(ca.watch());
   onlineAddresses.expectAll();
   await portNames?.expect(endpoints.lost.all());
   noteSessions(activity, sessions);
@@ -408,13 +421,11 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   // The gateway's own services, and what other gateways ask: from here on, all that they show is there. Their code is loaded with
   // the first request, as most gateways inside an agent never get one.
   const here = new LiveAgents(sessions, endpoints, refusesAgent, log);
-  const live = withStored(cluster?.start(here, sessions) ?? here, () => [
-    ...edgeEndpoints(edgeIndex.served()),
-    ...cloudEndpoints.views(),
-  ]);
+  const stored = cloudEndpoints.storedWith(() => edgeEndpoints(edgeIndex.served()));
+  const live = withStored(cluster?.start(here, sessions) ?? here, stored);
   const probeCode = isProbing ? await import('./probes/public-probes.ts') : null;
   const probes =
-    (probeTokens && probeCode?.startProbes(context, { live, tokens: probeTokens, caPem: ca.caPem })) ?? null;
+    (probeTokens && probeCode?.startProbes(context, { live, tokens: probeTokens, trusted: () => ca.trusted })) ?? null;
   const isUnreached = (url: string): boolean => {
     const probe = probeAt({ live, ...(probes && { probes }) }, url);
     return probe !== null && !probe.reached && probe.stage !== 'policy';
@@ -432,6 +443,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
       hasNoPrimary: () => cluster?.primary.isVacant === true,
       hasDailyBackups: (options.backups ?? null) !== null,
       undecryptable: unreadable,
+      nextCa: () => nextCa(database),
       latencyLimitMs: options.latencyLimitMs ?? LATENCY_LIMIT_MS,
       runs: VERSION,
       ...(probes && { unreached: () => probes.unreached() }),
@@ -455,12 +467,22 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
       );
     else answer(question === 'metrics' ? metricsHere() : report().then((counted) => JSON.stringify(counted)));
   });
+  const agentPlace = { host: options.host, baseDomain, sessionPort, httpsPort, ip };
   const place: GatewayPlace = {
     ...joinOrigin(options.apiUrl ?? null, baseDomain, httpsPort, ip),
     signInOrigin: signInOrigin(options.apiUrl ?? null, baseDomain, httpsPort),
-    sessionAddress: sessionAddress({ host: options.host, baseDomain, sessionPort, httpsPort, ip }),
+    sessionAddress: sessionAddress(agentPlace),
+    sessionAddresses: otherSessionAddresses(agentPlace, former),
     tcpHost: addresses.tcpHost,
-    caPem: ca.caPem,
+    get caPem() {
+      return ca.caPem;
+    },
+    get nextCaPem() {
+      return ca.next?.caPem ?? null;
+    },
+    get caBundle() {
+      return ca.bundle;
+    },
     publicNames: options.acme?.ownNames ?? 'none',
   };
   const times = new TimeProofs({
@@ -516,6 +538,8 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   const api = services.get(apiHost(baseDomain));
   // Clients that connect to an address name no host in the handshake: it is in their requests.
   if (ip !== null && api) services.set(urlHostOf(ip), api);
+  // Devices that were away when the domain changed know only that one.
+  for (const domain of former) if (api) services.set(apiHost(domain), api);
   serve(signInHost(baseDomain), async () => {
     const { createSignInPage } = await import('./sign-in/page/sign-in-page.ts');
     const applications = (person: SignedInPerson, port: string) =>

@@ -113,6 +113,13 @@ export const CONDITIONS = {
       'upload the CA that follows it, and name both in the TLS edges and policies that use it, until the clients have other certificates',
     minutes: 60,
   },
+  ca_change: {
+    severity: 'warning',
+    title: "Devices do not trust the gateway's next CA yet",
+    remedy:
+      'bring them online for a day, or have them join again; device-agent gateway ca lists them, and moves the date with rotate --until',
+    minutes: 60,
+  },
   gateway_silent: {
     severity: 'warning',
     title: 'A gateway is silent',

@@ -20,6 +20,7 @@ export function fetchHere({ host, httpsPort, balancers, acme }: GatewayHere, ca:
   const place = { host: isUnspecified(host) ? '127.0.0.1' : host, port: httpsPort };
   return fetchTrusting({
     ca: [ca, acme?.issuers ?? '', ...rootCertificates].join('\n'),
+    pinned: ca,
     address: { ...place, connect: () => connectHere(place, balancers) },
   });
 }

@@ -6,6 +6,7 @@ import { systemCas, type TrustedCas } from '../lib/network/tls-options.ts';
 import { ownCommand } from '../lib/process/own-command.ts';
 import { PACKAGED_POLICIES } from '../packaged.ts';
 import { type LogSettings, logSettings, proxyRules } from './common-settings.ts';
+import { type OwnCa, ownCaOf } from './learned-cas.ts';
 import { type Assemble, parseSettings } from './parse-settings.ts';
 import { presentAuthtoken } from './renewed-authtoken.ts';
 import { readCertificateFile, readSecretFile } from './setting-files.ts';
@@ -38,8 +39,8 @@ export type GatewaySettings =
       serverAddr: string | null;
       /** Trusted CAs; null: the SDK's own. */
       authorities: TrustedCas | null;
-      /** PEM of the CA that signs the time when the clock is wrong; null: none does. */
-      timeCa: Uint8Array | string | null;
+      /** The gateway's own CA, which signs the time when the clock is wrong; null: none is known. */
+      ownCa: OwnCa | null;
       proxies: ProxyRules;
     };
 
@@ -183,16 +184,19 @@ function gatewaySettings(values: Parsed, path: (value: string) => string, proble
     );
   }
   const configured = authtoken ?? (() => '');
-  const own = readCertificateFile('AGENT_TIME_CA', values, path, problems);
-  const authorities = trustedCas(values, path, own, problems);
+  const authorities = trustedCas(values, path, problems);
+  const isPinned = authorities !== null && 'pem' in authorities;
+  const timeCa = readCertificateFile('AGENT_TIME_CA', values, path, problems);
+  const pinned = timeCa ?? (isPinned ? authorities.pem : null);
+  const ownCa = pinned === null ? null : ownCaOf(path(values.DATA_DIR), pinned);
   return {
     kind: 'remote',
     authtoken: () => presentAuthtoken(path(values.DATA_DIR), configured()),
     configured,
     enrolment: enrolmentFile(path(values.DATA_DIR), process.env),
     serverAddr,
-    authorities,
-    timeCa: own ?? (authorities && 'pem' in authorities ? authorities.pem : null),
+    authorities: ownCa === null ? authorities : followed(authorities, ownCa, isPinned ? authorities.pem : null),
+    ownCa,
     proxies: proxyRules(values),
   };
 }
@@ -209,15 +213,22 @@ function embeddedGateway(values: Parsed, chosen: boolean): GatewaySettings {
   };
 }
 
-function trustedCas(
-  values: Parsed,
-  path: (value: string) => string,
-  own: Buffer | null,
-  problems: string[],
-): TrustedCas | null {
+/** @param pem what sessions trust alone; null: the CAs of the operating system, or the SDK's own */
+function followed(authorities: TrustedCas | null, ownCa: OwnCa, pem: string | Uint8Array | null): TrustedCas | null {
+  if (pem !== null) return pem === ownCa.configured ? ownCa : authorities;
+  if (authorities === null || !('host' in authorities)) return authorities;
+  return {
+    host: authorities.host,
+    get own() {
+      return ownCa.pem;
+    },
+  };
+}
+
+function trustedCas(values: Parsed, path: (value: string) => string, problems: string[]): TrustedCas | null {
   const word = values.NGROK_CA_CERT?.toLowerCase();
   if (word === 'trusted') return null;
-  if (word === 'host') return operatingSystemCas(own, problems);
+  if (word === 'host') return operatingSystemCas(problems);
   const pem = readCertificateFile('NGROK_CA_CERT', values, path, problems);
   return pem === null ? null : { pem };
 }
@@ -247,9 +258,9 @@ function dataBudget(values: Parsed, problems: string[]): BudgetPlan | null {
 }
 
 /** Reads SSL_CERT_FILE from the process's environment, as the SDK does. */
-function operatingSystemCas(own: Buffer | null, problems: string[]): TrustedCas | null {
+function operatingSystemCas(problems: string[]): TrustedCas | null {
   try {
-    return { host: systemCas(process.env.SSL_CERT_FILE || null), own };
+    return { host: systemCas(process.env.SSL_CERT_FILE || null) };
   } catch (error) {
     problems.push(`NGROK_CA_CERT=host: ${messageOf(error)}`);
     return null;

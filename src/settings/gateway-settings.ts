@@ -86,7 +86,8 @@ export interface ParsedSettings {
   /** DNS server for the challenges of wildcard domains; null: none. */
   challengeDns: ChallengeDnsSettings | null;
   edgeLimits: EdgeLimits;
-  agentLimits: AgentLimits;
+  /** Without a limit on sessions: as memory and file descriptors allow. */
+  agentLimits: Omit<AgentLimits, 'sessions'> & Partial<AgentLimits>;
   limits: {
     /** Null: no limit. */
     rateLimit: { requests: number; windowMs: number } | null;
@@ -168,7 +169,7 @@ const gatewayServerSettings: Assemble<ParsedSettings> = (values, path, problems)
     challengeDns: challengeDnsSettings(values, problems),
     edgeLimits: edgeLimits(values),
     agentLimits: {
-      sessions: values.GATEWAY_MAX_SESSIONS,
+      ...(values.GATEWAY_MAX_SESSIONS !== null && { sessions: values.GATEWAY_MAX_SESSIONS }),
       endpoints: values.GATEWAY_MAX_ENDPOINTS,
       connections: values.GATEWAY_MAX_STREAMS,
       optionBytes: values.GATEWAY_MAX_OPTIONS,

@@ -166,6 +166,12 @@ export const count = (meaning: string, fallback: number, max: number, min = 0): 
   return kind(meaning, `a whole number from ${min} to ${max}`, parse, { default: String(fallback) });
 };
 
+/** A number that the program chooses when it is not set; `otherwise` says how. */
+export const chosenCount = (meaning: string, otherwise: string, max: number, min = 0): Variable<number> => {
+  const { parse, ...rest } = count(meaning, min, max, min);
+  return kind(meaning, rest.allowed ?? '', parse, { otherwise });
+};
+
 export const origin = (meaning: string, extras?: Extras): Variable<string> =>
   kind(meaning, 'an http(s) origin without a path', parseOrigin, {
     example: 'https://api.gateway.example.com',

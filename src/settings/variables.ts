@@ -5,6 +5,7 @@ import {
   acmeDirectory,
   backupPlan,
   budgetPlan,
+  chosenCount,
   cidrs,
   count,
   databaseUrl,
@@ -254,9 +255,9 @@ const STANDALONE_GATEWAY = {
     1_000_000,
     1,
   ),
-  GATEWAY_MAX_SESSIONS: count(
-    'Simultaneous agent sessions. When full, the authtoken with the most sessions loses one to an authtoken with fewer',
-    1000,
+  GATEWAY_MAX_SESSIONS: chosenCount(
+    'Simultaneous agent sessions. When full, the authtoken with the most sessions loses one to an authtoken with fewer. File descriptors limit them, too',
+    'one for each 64 KiB of half of the memory',
     100_000,
     1,
   ),

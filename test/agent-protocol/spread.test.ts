@@ -287,7 +287,7 @@ describe('a stream that is spread over links', () => {
     expect(near.length).toBe(0);
     // On its own link before it was spread, on three others, and what waits at the sender.
     expect(written).toBeLessThan(5 * WINDOW + 256 * KIB);
-    expect(scene.budgets.gateway.held).toBeGreaterThan(WINDOW);
+    expect(scene.budgets.gateway.held).toBeGreaterThan(WINDOW / 4);
     near.channel.abort();
     await until(() => far.closed && scene.budgets.gateway.held + scene.budgets.agent.held === 0, 'the memory');
   });

@@ -50,7 +50,7 @@ describe('certificates for names that clients invent', () => {
       return { ...pair, renewAt: Number.POSITIVE_INFINITY };
     };
     const selection = new CertificateSelection({
-      ca: { caFile: '', caPem: '', id: '', issue, certify: async () => '', among: () => null },
+      ca: { caFile: '', caPem: '', id: '', issue, certify: async () => '', among: () => null, all: [] },
       domains: { pairFor: () => null },
       defaultNames: ['default'],
       servedAs: () => null,

@@ -360,7 +360,7 @@ describe('an agent', () => {
     const folder = temporaryFolder();
     const files = { installation: `${folder}/enrolment.json`, settings: `${folder}/settings`, ca: `${folder}/ca.pem` };
     const options = { name: 'cam', proxies: NO_PROXIES, clock: systemClock, deadline: 0, onWait: () => {} };
-    const paths = { ...files, settingsMode: 0o600, authtoken: `${folder}/authtoken` };
+    const paths = { ...files, settingsMode: 0o600, authtoken: `${folder}/authtoken`, dataDir: folder };
     const { domain } = await joinSite(await inviteTo(gateway), paths, options);
     const authtoken = readFileSync(paths.authtoken, 'utf8').trim();
     const url = await agent(authtoken, domain);

@@ -316,7 +316,7 @@ describe('settings', () => {
   it('set the limits on agents of a gateway', () => {
     const limits = (env: Record<string, string>) => loadGatewayServerSettings(env, folder).agentLimits;
     expect(limits({})).toEqual({
-      ...{ sessions: 1000, endpoints: 10_000, connections: 500 },
+      ...{ endpoints: 10_000, connections: 500 },
       ...{ optionBytes: 67_108_864, policyShare: 0.25 },
     });
     const env = {

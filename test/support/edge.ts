@@ -141,7 +141,7 @@ function relaysOf(self: string, ca: string, owner: () => NodePlace | undefined):
     tickets: new RelayTickets(() => ['key'], self, Date.now),
     commonName: 'api.localhost',
     nodes: { ...othersWith(owner), primary: owner() },
-    authority: ca,
+    authority: () => ca,
     isOurs: () => false,
     dial: NO_DATABASE,
     log: silentLog,

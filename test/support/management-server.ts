@@ -21,7 +21,8 @@ import type { GatewayPlace } from '../../src/gateway/devices/invite.ts';
 import { gatewayDomains } from '../../src/gateway/endpoints/domain-names.ts';
 import { EndpointPolicies } from '../../src/gateway/endpoints/endpoint-policies.ts';
 import { EndpointRegistry } from '../../src/gateway/endpoints/endpoint-registry.ts';
-import { type LiveView, type Revocation, withStored } from '../../src/gateway/endpoints/live-view.ts';
+import type { LiveView, Revocation } from '../../src/gateway/endpoints/live-view.ts';
+import { withStored } from '../../src/gateway/endpoints/stored-endpoints.ts';
 import { EdgeCounters } from '../../src/gateway/metrics/edge-counters.ts';
 import { FleetUpdates } from '../../src/gateway/releases/fleet-updates.ts';
 import { PeopleProvider } from '../../src/gateway/sign-in/people-provider.ts';
@@ -34,7 +35,7 @@ import { managementOpenApi } from '../../src/management/management-openapi.ts';
 import { offeredReleases } from '../../src/update/release-mirror.ts';
 import { issueCertificate } from './certificates.ts';
 import { NO_ACTIVITY } from './edge-context.ts';
-import { nothingOnline } from './nothing-online.ts';
+import { liveOf } from './nothing-online.ts';
 import { OpenApiCheck } from './openapi-check.ts';
 
 export const BASE_URL = 'https://api.gateway.test';
@@ -115,14 +116,17 @@ export async function startManagementServer(options: ManagementServerOptions = {
   const ports = { http: 80, https: 443 };
   const addresses = { baseDomain: BASE_DOMAIN, ports, tcpHost: `tcp.${BASE_DOMAIN}` };
   const cloudEndpoints = new OnlineCloudEndpoints({ store, endpoints, addresses, log }, { policies, isLeased: null });
-  const agents = { ...nothingOnline, revoke: async (what: Revocation) => void revoked.push(what), ...options.live };
+  const agents = liveOf({ revoke: async (what: Revocation) => void revoked.push(what), ...options.live });
   const counters = new EdgeCounters();
-  const live = withStored(agents, () => cloudEndpoints.views());
+  const live = withStored(
+    agents,
+    cloudEndpoints.storedWith(() => []),
+  );
   const sources: ConditionSources = {
     ...{ store, live, endpoints, counters, dataDir: folder, activity: { lostAt: Number.NEGATIVE_INFINITY } },
     releases: () => offeredReleases(folder),
     ...{ databaseAway: () => null, databaseDetour: () => null, hasNoPrimary: () => false, hasDailyBackups: false },
-    undecryptable: () => null,
+    ...{ undecryptable: () => null, nextCa: () => null },
     ...{ latencyLimitMs: 5_000, runs: '1.0.0' },
     ...options.conditions,
   };
@@ -163,8 +167,9 @@ export async function startManagementServer(options: ManagementServerOptions = {
         isProxied: false,
         signInOrigin: `https://sign-in.${BASE_DOMAIN}`,
         sessionAddress: `connect.${BASE_DOMAIN}:443`,
+        sessionAddresses: [],
         tcpHost: `tcp.${BASE_DOMAIN}`,
-        caPem,
+        ...{ caPem, nextCaPem: null, caBundle: caPem },
         publicNames: 'none',
         ...options.place,
       },

@@ -11,7 +11,11 @@ export function ordering(ownNames: 'public' | 'all'): Pick<GatewayOptions, 'acme
 }
 
 /** Gives names of a gateway a certificate of a public CA, as ACME would. */
-export async function certifyNames({ store }: TestGateway, root: Issued, names: readonly string[]): Promise<void> {
+export async function certifyNames(
+  { store }: Pick<TestGateway, 'store'>,
+  root: Issued,
+  names: readonly string[],
+): Promise<void> {
   for (const domain of names) {
     const row = store.ownDomains.byName(domain);
     if (!row) throw new Error(`${domain} was not claimed`);

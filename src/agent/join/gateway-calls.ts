@@ -16,6 +16,7 @@ import {
   ShareLink,
   type ShareLinkCreate,
 } from '../../management/resources/share-link.ts';
+import type { OwnCa } from '../../settings/learned-cas.ts';
 import type { GatewayTime } from './gateway-time.ts';
 import { readInstallation } from './installation.ts';
 import type { TimePlace } from './pinned-time.ts';
@@ -56,6 +57,8 @@ export interface Reaching {
   proxies: ProxyRules;
   /** Left out: nobody. */
   time?: GatewayTime | undefined;
+  /** What the agent knows of its gateway's own CA; left out: what the code says. */
+  ownCa?: OwnCa | null;
 }
 
 const CALL_MS = 20_000;
@@ -78,7 +81,7 @@ export async function postVerified(
   body: object,
   reaching: Reaching,
 ): Promise<GatewayAnswer> {
-  const caPem = await fetchCa(code, code.pin, reaching);
+  const caPem = await pinnedCa(code, code.pin, reaching);
   const postTrusting = async (ca: string | null) => ({
     json: await post(code.origin, path, body, trustOf(code, ca, reaching)),
     caPem: ca,
@@ -88,7 +91,7 @@ export async function postVerified(
   } catch (error) {
     if (!isOfUnknownCa(error)) throw error;
     // Public CAs sign the gateway's certificates no longer: its own does, by which it has proved the time until now.
-    if (caPem === null && code.timePin) return postTrusting(await fetchCa(code, code.timePin, reaching));
+    if (caPem === null && code.timePin) return postTrusting(await pinnedCa(code, code.timePin, reaching));
     throw new Distrusted(code.origin, error);
   }
 }
@@ -125,12 +128,24 @@ function refusalIn(json: unknown, status: number): EnrolmentRefused {
   return new EnrolmentRefused(msg, typeof code === 'string' ? code : null);
 }
 
+/** PEM of the CA with a pin, and what the agent has learned since: then there is nothing to ask for. */
+async function pinnedCa(code: JoinCode, pin: Buffer | null, reaching: Reaching): Promise<string | null> {
+  return pin === null ? null : (knownCa(code, reaching) ?? (await fetchCa(code, pin, reaching)));
+}
+
+/** What the agent trusts, if the CA in its settings is that of the code. */
+function knownCa({ pin, timePin, nextPin }: JoinCode, { ownCa = null }: Reaching): string | null {
+  const pins = [pin, timePin, nextPin].filter((each) => each != null);
+  const configured = ownCa === null ? [] : certificatesIn(ownCa.configured);
+  const isSame = configured.some(({ raw }) => pins.some((each) => sha256(raw).equals(each)));
+  return ownCa !== null && isSame ? Buffer.from(ownCa.pem).toString() : null;
+}
+
 /** Fetches the gateway's CA over a connection that nobody has verified yet, and compares it with the code's pin. */
-async function fetchCa(code: JoinCode, pin: Buffer | null, { proxies }: Reaching): Promise<string | null> {
-  if (pin === null) return null;
+async function fetchCa(code: JoinCode, pin: Buffer, { proxies }: Reaching): Promise<string> {
   const { status, text } = await call(code, CA_PATH, { isUnverified: true, proxies });
   if (isTemporary(status)) throw new Error(`it answered with status ${status}`);
-  const pem = pinnedIn(text, pin);
+  const pem = pinnedIn(text, pin) ?? (code.nextPin ? pinnedIn(text, code.nextPin) : null);
   if (pem !== null) return pem;
   throw new OperatorError(
     `the CA of ${code.origin} is not the one of the code: somebody intercepts the connection, or the gateway has a new CA. ` +
@@ -160,9 +175,11 @@ function sha256(bytes: Uint8Array): Buffer {
 }
 
 /** A public CA signs the API's certificate where the code says so, once it has been issued. */
-function trustOf(code: JoinCode, caPem: string | null, { proxies, time }: Reaching): Trust {
+function trustOf(code: JoinCode, caPem: string | null, reaching: Reaching): Trust {
   const { origin, isPublic, pin, timePin } = code;
-  const pinned = pin ?? timePin ?? null;
+  const { proxies, time } = reaching;
+  const known = knownCa(code, reaching);
+  const pinned = known === null ? (pin ?? timePin ?? null) : certificatesIn(known);
   const proving = time && pinned && { time: time.at(async () => ({ origin, proxies, pinned })) };
   if (caPem === null) return { proxies, ...proving };
   return { proxies, ...proving, ca: isPublic ? [caPem, ...rootCertificates].join('\n') : caPem, pinned: caPem };
@@ -187,21 +204,21 @@ async function call(
 /**
  * Fetches the present authtoken of a device that has joined. It keeps its names, which its settings have.
  *
- * @returns the authtoken, and where it is for (`host:port`); null when there is none
+ * @returns the authtoken, and where it is for (`host:port`, all that lead to the gateway); null when there is none
  * @throws {OperatorError} when the gateway refuses the device, or the file is damaged; any other error when another
  *   attempt can succeed
  */
 export async function fetchAuthtoken(
   file: string,
   reaching: Reaching,
-): Promise<{ name: string; authtoken: string; sessionAddress: string } | null> {
+): Promise<{ name: string; authtoken: string; sessionAddresses: readonly (string | null)[] } | null> {
   const installation = await readInstallation(file);
   const code = installation?.device ? parseJoinCode(installation.code) : null;
   if (!installation || !code) return null;
   const body = { install_key: installation.install_key, keep_name: true };
   const { json } = await postVerified(code, ENROLMENTS_PATH, body, reaching);
-  const { name, authtoken, session_address } = Enrolment.parse(json);
-  return authtoken === null ? null : { name, authtoken, sessionAddress: session_address };
+  const { name, authtoken, session_address, session_addresses = [] } = Enrolment.parse(json);
+  return authtoken === null ? null : { name, authtoken, sessionAddresses: [session_address, ...session_addresses] };
 }
 
 /** How an agent reaches the management API of its gateway. */
@@ -239,14 +256,14 @@ export async function apiOf(access: ApiAccess): Promise<ApiPlace> {
   if (enrolment !== null && code !== null) {
     const joined = await fetchAuthtoken(enrolment, access);
     // The settings may name another gateway by now.
-    if (joined?.sessionAddress === serverAddr) {
-      const trust = trustOf(code, await fetchCa(code, code.pin, access), access);
+    if (joined?.sessionAddresses.includes(serverAddr)) {
+      const trust = trustOf(code, await pinnedCa(code, code.pin, access), access);
       return { origin: code.origin, trust, isJoined: true, authtoken: access.authtoken() };
     }
   }
   const ca = authorities && ('pem' in authorities ? authorities.pem : authorities.host).toString();
   const pinned = authorities && 'pem' in authorities ? authorities.pem : (authorities?.own ?? null);
-  const proving = time && pinned && { time: time.at(() => timePlace({ serverAddr, proxies, enrolment, pinned })) };
+  const proving = time && pinned && { time: time.at(() => timePlace({ ...access, pinned })) };
   const own = pinned === null ? '' : pinned.toString();
   const trust = { ...(ca !== null && { ca: `${own}\n${ca}`, pinned: own }), proxies, ...proving };
   const { origin, ...beside } = apiUrl === null ? apiBeside(serverAddr ?? '') : { origin: apiUrl };
@@ -264,9 +281,14 @@ export async function timePlace({
   proxies,
   enrolment,
   pinned,
-}: Pick<ApiAccess, 'serverAddr' | 'proxies' | 'enrolment'> & { pinned: string | Uint8Array }): Promise<TimePlace> {
+  ownCa = null,
+}: Pick<ApiAccess, 'serverAddr' | 'proxies' | 'enrolment' | 'ownCa'> & {
+  pinned: string | Uint8Array;
+}): Promise<TimePlace> {
   const cas = certificatesIn(pinned);
-  const isPinned = (pin: Buffer | null | undefined) => cas.some(({ raw }) => pin && sha256(raw).equals(pin));
+  // The code has the pin of the CA of before.
+  const known = ownCa === null ? cas : [...cas, ...certificatesIn(ownCa.configured)];
+  const isPinned = (pin: Buffer | null | undefined) => known.some(({ raw }) => pin && sha256(raw).equals(pin));
   // A damaged file of the enrolment must not keep the device offline.
   const code = enrolment === null ? null : await joinedCode(enrolment).catch(() => null);
   // The settings may name another gateway than the one that the device has joined.

@@ -5,7 +5,9 @@ import { dirname } from 'node:path';
 import { z } from 'zod';
 import { hasErrno, OperatorError } from '../../lib/errors.ts';
 import { createFolder, explainUnreadable, writeDurably } from '../../lib/files/durable-write.ts';
-import { formatJoinCode, parseJoinCode } from '../../management/join-code.ts';
+import { certificatesIn } from '../../lib/network/pinned-chain.ts';
+import { formatJoinCode, type JoinCode, parseJoinCode } from '../../management/join-code.ts';
+import type { OwnCa } from '../../settings/learned-cas.ts';
 
 const Installation = z.object({
   /** Proves to the gateway that this is the same device. */
@@ -69,10 +71,16 @@ function checksumOf(installation: Installation): string {
  * get the key for the first one, and on another machine, to which the card was copied.
  *
  * @param machine this machine; null: unknown
+ * @param ownCa what the agent knows of the CA of the gateway of before, which may have changed; null: what its code says
  */
-export function installationFor(code: string, before: Installation | null, machine: string | null): Installation {
+export function installationFor(
+  code: string,
+  before: Installation | null,
+  machine: string | null,
+  ownCa: OwnCa | null = null,
+): Installation {
   const isCopied = before !== null && machine !== null && before.machine !== null && before.machine !== machine;
-  if (before !== null && !isCopied && isSameGateway(before.code, code)) {
+  if (before !== null && !isCopied && isSameGateway(before.code, code, ownCa)) {
     return { ...before, code, machine: machine ?? before.machine };
   }
   return { install_key: randomBytes(32).toString('base64url'), machine, code, device: null };
@@ -92,9 +100,21 @@ export function hasJoined(installation: Installation | null, code: string, machi
   return isUsed && installationFor(code, installation, machine).install_key === installation.install_key;
 }
 
-function isSameGateway(one: string, other: string): boolean {
+function isSameGateway(one: string, other: string, ownCa: OwnCa | null): boolean {
   const [a, b] = [parseJoinCode(one), parseJoinCode(other)];
-  return a !== null && b !== null && a.origin === b.origin && String(a.pin) === String(b.pin);
+  if (a === null || b === null || a.origin !== b.origin) return false;
+  if (String(a.pin) === String(b.pin)) return true;
+  const learned = ownCa === null ? [] : [ownCa.configured, ownCa.pem].map(digestsIn);
+  // The CA of the code before has led to that of this one.
+  return learned.length > 0 && isAmong(a, learned.flat()) && isAmong(b, learned.flat());
+}
+
+function isAmong({ pin, nextPin = null }: JoinCode, digests: readonly Buffer[]): boolean {
+  return digests.some((each) => pin?.equals(each) || nextPin?.equals(each));
+}
+
+function digestsIn(pem: string | Uint8Array): Buffer[] {
+  return certificatesIn(pem).map(({ raw }) => createHash('sha256').update(raw).digest());
 }
 
 /** Serial numbers that no copy of a disk or card carries to another machine. */

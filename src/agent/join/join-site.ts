@@ -12,6 +12,7 @@ import { type Clock, systemClock } from '../../lib/time/clock.ts';
 import { type JoinCode, parseJoinCode } from '../../management/join-code.ts';
 import { ENROLMENTS_PATH, Enrolment, LEAVE_PATH } from '../../management/resources/enrolment.ts';
 import { BOOT_FILE, type FirstStartSettings } from '../../settings/first-start-settings.ts';
+import { type OwnCa, ownCaOf } from '../../settings/learned-cas.ts';
 import { ENROLMENT_FILE, JOINED_SETTINGS } from '../../settings/setting-sources.ts';
 import { Distrusted, fetchTimeCa, postVerified, type Reaching } from './gateway-calls.ts';
 import { GatewayTime, timeFileIn } from './gateway-time.ts';
@@ -41,6 +42,8 @@ export interface JoinFiles {
   namesAuthtoken?: boolean;
   /** The gateway's CA. */
   ca: string;
+  /** Where the agent keeps what it has learned since. */
+  dataDir: string;
 }
 
 /** A device at its site. */
@@ -54,7 +57,7 @@ export type JoinedDevice = NonNullable<Installation['device']>;
  */
 export async function joinSite(code: string, files: JoinFiles, options: EnrolOptions): Promise<JoinedDevice> {
   const before = await readInstallation(files.installation);
-  const installation = installationFor(code, before, machineId());
+  const installation = installationFor(code, before, machineId(), ownCaIn(files));
   // Written before the first request: without its key, the device would enrol again as another one after a power cut.
   await writeInstallation(files.installation, installation);
   const { time = new GatewayTime({ file: timeFileIn(dirname(files.installation)), log: null }) } = options;
@@ -135,6 +138,7 @@ function filesIn(dataDir: string): JoinFiles {
     settingsMode: 0o600,
     authtoken: null,
     ca: join(dataDir, 'gateway-ca.pem'),
+    dataDir,
   };
 }
 
@@ -154,11 +158,24 @@ function codeOf(file: string, log: Log): string | null {
  *
  * @throws {EnrolmentRefused} when the gateway refuses, as for a revoked device; any other error when it is unreachable
  */
-export async function leaveSite({ code: text, install_key }: Installation, proxies: ProxyRules): Promise<void> {
+export async function leaveSite(
+  { code: text, install_key }: Installation,
+  proxies: ProxyRules,
+  files: Pick<JoinFiles, 'ca' | 'dataDir'>,
+): Promise<void> {
   const code = parseJoinCode(text);
   if (code === null) return;
   const time = new GatewayTime({ file: null, log: null });
-  await postVerified(code, LEAVE_PATH, { install_key }, { proxies, time });
+  await postVerified(code, LEAVE_PATH, { install_key }, { proxies, time, ownCa: ownCaIn(files) });
+}
+
+/** The CA of the gateway that a device has joined, and what its agent has learned since; null: there is none, or it is not readable. */
+function ownCaIn({ ca, dataDir }: Pick<JoinFiles, 'ca' | 'dataDir'>): OwnCa | null {
+  try {
+    return ownCaOf(dataDir, readFileSync(ca));
+  } catch {
+    return null;
+  }
 }
 
 /** The settings come last: once they are there, everything that they name is, too. */

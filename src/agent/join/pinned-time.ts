@@ -21,13 +21,19 @@ export interface TimePlace {
   pinned: readonly X509Certificate[] | Buffer;
 }
 
+/** What a gateway says beside the time. */
+interface PresentCas {
+  /** PEM of its own CAs; null: it is an earlier version. */
+  cas: readonly string[] | null;
+}
+
 /**
  * Asks a gateway for the time, over a connection that nobody has verified: only the answer counts. It gets a random number and
  * nothing else.
  *
  * @throws when the answer is not there, or does not hold
  */
-export async function askForTime(place: TimePlace): Promise<ProvedTime> {
+export async function askForTime(place: TimePlace): Promise<ProvedTime & PresentCas> {
   const nonce = randomBytes(32).toString('base64url');
   return openProof(await askFor(place, nonce), nonce, place.pinned);
 }
@@ -54,10 +60,21 @@ async function askFor({ origin, address, proxies }: TimePlace, nonce: string): P
  *
  * @throws when another CA has certified its key, or it was made for another request
  */
-export function openProof(proof: TimeProof, nonce: string, pinned: TimePlace['pinned']): ProvedTime {
-  const key = certificateOf(proof.certificate);
-  const ca = pinnedCaOf(proof, pinned).find((each) => isSignedBy(key, each));
-  if (!ca) throw new Error('the answer is signed by another CA than the pinned one: somebody else answers');
+export function openProof(proof: TimeProof, nonce: string, pinned: TimePlace['pinned']): ProvedTime & PresentCas {
+  // Several CAs have signed it while the CA is being changed.
+  for (const signed of [proof, ...(proof.others ?? [])]) {
+    const key = certificateOf(signed.certificate);
+    const ca = pinnedCaOf(signed, pinned).find((each) => isSignedBy(key, each));
+    if (ca) return openSigned({ ...signed, payload: proof.payload }, nonce, { key, ca });
+  }
+  throw new Error('the answer is signed by another CA than the pinned one: somebody else answers');
+}
+
+function openSigned(
+  proof: Pick<TimeProof, 'payload' | 'signature'>,
+  nonce: string,
+  { key, ca }: { key: X509Certificate; ca: X509Certificate },
+): ProvedTime & PresentCas {
   if (key.subjectAltName !== `DNS:${TIME_NAME}`) throw new Error('the answer is signed by a key for something else');
   const bytes = Buffer.from(proof.payload);
   if (!verify('sha256', bytes, key.publicKey, Buffer.from(proof.signature, 'base64url')))
@@ -69,10 +86,10 @@ export function openProof(proof: TimeProof, nonce: string, pinned: TimePlace['pi
   if (time < EARLIEST) throw new Error(`it proves ${payload.data.time}: its own clock is not set`);
   if (!isValidAt(key, time) || !isValidAt(ca, time))
     throw new Error('its key was not valid at the time that it proves');
-  return { time, ca, certificates: new Set(payload.data.certificates) };
+  return { time, ca, certificates: new Set(payload.data.certificates), cas: payload.data.cas ?? null };
 }
 
-function pinnedCaOf({ ca }: TimeProof, pinned: TimePlace['pinned']): readonly X509Certificate[] {
+function pinnedCaOf({ ca }: Pick<TimeProof, 'ca'>, pinned: TimePlace['pinned']): readonly X509Certificate[] {
   if (!Buffer.isBuffer(pinned)) return pinned;
   const sent = certificateOf(ca);
   return createHash('sha256').update(sent.raw).digest().equals(pinned) ? [sent] : [];

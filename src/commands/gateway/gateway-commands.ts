@@ -59,6 +59,7 @@ export function addGatewayCommand(program: Command, { run, settings }: GatewayCo
   addSharedDatabaseCommands(gateway, settings);
   addApiKeyCommand(gateway, settings);
   addKeysCommand(gateway, settings);
+  addCaCommand(gateway, settings);
   addSignInsCommand(gateway, settings);
   addHistoryCommand(gateway, settings);
   addShareCommands(gateway, settings);
@@ -234,6 +235,27 @@ function addKeysCommand(gateway: Command, settings: () => GatewayServerSettings)
     .description('Go on without a key that is lost for good, while the gateway is stopped')
     .option('--json', 'Print the result as JSON')
     .action(async (options: { json?: boolean }) => (await load()).replaceLost(settings(), options));
+}
+
+function addCaCommand(gateway: Command, settings: () => GatewayServerSettings): void {
+  const load = () => import('./gateway-ca.ts');
+  const ca = gateway.command('ca').description('Show and change the gateway’s own certificate authority (CA)');
+  ca.command('list', { isDefault: true })
+    .description('List the CAs, and the devices that do not trust the next one yet (the default command)')
+    .option('--json', 'Print JSON')
+    .action(async (options: { json?: boolean }) => (await load()).listCas(settings(), options));
+  ca.command('rotate')
+    .description('Create the next CA beside the present one, which devices follow; repeatable when interrupted')
+    .option('--until <time>', 'When the present CA ends, such as 2027-06-01; never: by gateway ca retire')
+    .option('--json', 'Print the result as JSON')
+    .action(async (options: { until?: string; json?: boolean }) => (await load()).rotateCas(settings(), options));
+  ca.command('retire')
+    .description('End the present CA: the next one takes its place; repeatable when interrupted')
+    .option('--lose-devices', 'Also if devices do not trust the next CA: they have to join again')
+    .option('--json', 'Print the result as JSON')
+    .action(async (options: { loseDevices?: boolean; json?: boolean }) =>
+      (await load()).retireCas(settings(), options),
+    );
 }
 
 function addLogCommand(gateway: Command, settings: () => GatewayServerSettings): void {

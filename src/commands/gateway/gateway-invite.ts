@@ -1,11 +1,8 @@
-import { readFile } from 'node:fs/promises';
-import { join } from 'node:path';
 import type { z } from 'zod';
 import { createEnrolmentKey, type GatewayPlace, joinCode } from '../../gateway/devices/invite.ts';
 import { dnsTargets, gatewayDomains, hasNoDomain, joinOrigin } from '../../gateway/endpoints/domain-names.ts';
-import type { Row, Store } from '../../gateway/offline/command-store.ts';
+import { casForCode, type Row, type Store } from '../../gateway/offline/command-store.ts';
 import { ApiError, OperatorError } from '../../lib/errors.ts';
-import { explainUnreadable } from '../../lib/files/durable-write.ts';
 import { isBelowLocalhost } from '../../lib/network/loopback-names.ts';
 import { describePortRange } from '../../lib/network/port-range.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
@@ -57,7 +54,7 @@ export async function invite(settings: GatewayServerSettings, options: InviteOpt
   if (!body.success) throw new OperatorError(refusalOf(body.error).text, 2);
   const domains = gatewayDomains(settings.domain.toLowerCase(), settings.ip);
   await withStore(settings, async (store) => {
-    const place = await placeOf(settings);
+    const place = placeOf(settings, store);
     const { key, secret } = await store.database
       .write(() => createEnrolmentKey(store, domains, body.data))
       .catch((error: unknown) => {
@@ -114,15 +111,13 @@ async function describe(
 const indent = (lines: readonly string[]): string[] => lines.map((line) => `  ${line}`);
 
 /** How devices reach the gateway, by its settings. */
-async function placeOf(
+function placeOf(
   settings: GatewayServerSettings,
-): Promise<Pick<GatewayPlace, 'origin' | 'isProxied' | 'caPem' | 'publicNames'>> {
-  const { dataDir, apiUrl, domain, httpsPort, ip, acme } = settings;
-  const file = join(dataDir, 'gateway', 'ca.pem');
-  const caPem = await readFile(file, 'utf8').catch((error: unknown) => {
-    throw explainUnreadable(file, error);
-  });
-  return { ...joinOrigin(apiUrl, domain.toLowerCase(), httpsPort, ip), caPem, publicNames: acme?.ownNames ?? 'none' };
+  store: Store,
+): Pick<GatewayPlace, 'origin' | 'isProxied' | 'caPem' | 'nextCaPem' | 'publicNames'> {
+  const { apiUrl, domain, httpsPort, ip, acme } = settings;
+  const origin = joinOrigin(apiUrl, domain.toLowerCase(), httpsPort, ip);
+  return { ...origin, ...casForCode(settings, store), publicNames: acme?.ownNames ?? 'none' };
 }
 
 /** What a list is limited to and sorted by, and how it is printed. */

@@ -100,11 +100,15 @@ function programOf({ httpsPort, sessionAddress }: Gateway): SupervisedProgram {
 }
 
 function announce(gateway: Gateway, { tcpPorts, httpsPorts, ip }: GatewayServerSettings, log: Log): void {
-  const { sessionAddress, httpsPort, httpPort, caFile, apiUrl } = gateway;
+  const { sessionAddress, httpsPort, httpPort, caFile, apiUrl, sessions } = gateway;
+  const { sessions: max_sessions, limitedBy: limited_by } = sessions.room;
   const tcp = tcpPorts && `${tcpPorts.first}-${tcpPorts.last}`;
   const https_ports = ip && httpsPorts && describePortRange(httpsPorts);
   const ports = { https: httpsPort, http: httpPort, tcp, https_ports };
-  log.info({ agents: sessionAddress, ...ports, api: apiUrl, ca: caFile }, 'gateway listening');
+  log.info(
+    { agents: sessionAddress, ...ports, api: apiUrl, ca: caFile, max_sessions, limited_by },
+    'gateway listening',
+  );
   if (gateway.store.apiKeys.page(null, 1).length > 0) return;
   log.info({ command: ownCommand('gateway api-key create --description laptop') }, 'no API key yet; create one');
 }

@@ -186,6 +186,7 @@ async function joinTemporarily(
       settingsMode: 0o600,
       authtoken: null,
       ca: join(folder, 'gateway-ca.pem'),
+      dataDir: folder,
     },
     {
       name: name ?? hostname(),
@@ -205,7 +206,10 @@ async function joinTemporarily(
 async function leave(folder: string): Promise<void> {
   const installation = await readInstallation(join(folder, ENROLMENT_FILE));
   if (installation === null) return;
-  const left = leaveSite(installation, loadJoinSettings().proxies);
+  const left = leaveSite(installation, loadJoinSettings().proxies, {
+    ca: join(folder, 'gateway-ca.pem'),
+    dataDir: folder,
+  });
   await withDeadline(left, 'leaving the site', STOP_MS).catch((error: unknown) => {
     const name = installation.device?.name ?? 'this device';
     note(printable(`the gateway still lists ${name}: ${messageOf(error)}; delete it there`));

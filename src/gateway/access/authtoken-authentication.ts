@@ -7,23 +7,32 @@ import type { OwnerCredential } from '../endpoints/endpoint-owner.ts';
 import type { AgentAccess } from '../sessions/agent-link.ts';
 import { FormerDeviceRefused } from '../sessions/refusal-log.ts';
 import type { CredentialRow } from '../store/accounts.ts';
-import type { Store } from '../store/store.ts';
 import { secretMatches } from '../store/tokens.ts';
 import { type AuthtokenAcl, AuthtokenCredential, INACTIVE_OWNER, rpcError } from './authtoken-acl.ts';
 
 export class AuthtokenAuthentication implements AgentAccess {
+  /** What a fleet with one authtoken asks for a thousand times when it connects again. */
+  readonly #known: AuthtokenRows;
+
   constructor(
     private readonly context: Pick<GatewayContext, 'store' | 'catchUp'>,
     private readonly acl: AuthtokenAcl,
     private readonly names: Pick<SiteNameGrants, 'judge' | 'keep'>,
     private readonly isRefused: (remoteAddress: string) => boolean,
-  ) {}
+  ) {
+    const { database, credentials, botUsers } = context.store;
+    const isActive = database.untilCommit((id) => botUsers.isActive(id));
+    this.#known = {
+      credentials: { get: database.untilCommit((id) => credentials.get(id)) },
+      botUsers: { isActive: (id) => id === null || isActive(id) },
+    };
+  }
 
   async authenticate(authtoken: string, remoteAddress: string): Promise<OwnerCredential> {
-    let answer = credentialOf(authtoken, this.context.store);
+    let answer = credentialOf(authtoken, this.#known);
     if ('code' in answer) {
       await this.context.catchUp();
-      answer = credentialOf(authtoken, this.context.store);
+      answer = credentialOf(authtoken, this.#known);
     }
     if ('code' in answer) throw this.#refusalOf(authtoken, answer);
     if (this.isRefused(remoteAddress)) {
@@ -40,11 +49,13 @@ export class AuthtokenAuthentication implements AgentAccess {
   }
 }
 
+interface AuthtokenRows {
+  readonly credentials: { get(id: string): CredentialRow | null };
+  readonly botUsers: { isActive(id: string | null): boolean };
+}
+
 /** The credential of an authtoken, empty when the agent sent none; or a refusal, which never repeats the authtoken. */
-export function credentialOf(
-  authtoken: string,
-  { credentials, botUsers }: Pick<Store, 'credentials' | 'botUsers'>,
-): CredentialRow | Refusal {
+export function credentialOf(authtoken: string, { credentials, botUsers }: AuthtokenRows): CredentialRow | Refusal {
   if (authtoken === '') return { code: 4018, text: 'an authtoken is required' };
   const parts = parseToken(authtoken);
   if (!parts) return { code: 105, text: 'malformed authtoken' };

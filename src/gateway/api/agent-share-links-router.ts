@@ -50,7 +50,7 @@ export function agentShareLinksRouter(context: ApiContext, routes: AgentRoutes):
 
 /** The links to endpoints that an authtoken has online, those of other makers included. */
 function linksOf(agent: CredentialRow, { store, live }: ApiContext): ShareLinkRow[] {
-  const own = live.endpoints().filter(({ credentialId }) => credentialId === agent.id);
+  const own = live.find.endpointsOf(agent.id);
   const hosts = new Set(own.filter(({ proto, internal }) => proto === 'https' && !internal).map(({ host }) => host));
   const owner = endpointOwner({ ownerId: agent.owner_id, credentialId: agent.id });
   return store.shareLinks.ofOwner(owner).filter(({ host }) => coveringNames(host).some((name) => hosts.has(name)));

@@ -37,7 +37,7 @@ export function enrolmentRouter(
   };
   const router = strictRouter();
   router.get(CA_PATH, (_req, res) => {
-    res.type('application/x-pem-file').send(place.caPem);
+    res.type('application/x-pem-file').send(place.caBundle);
   });
   router.post(TIME_PATH, ...withBody, async (req, res) => {
     const { nonce } = readBody(TimeRequest, 'POST', req.body);

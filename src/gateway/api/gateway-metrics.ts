@@ -11,7 +11,7 @@ import type { Store } from '../store/store.ts';
 import type { Handler } from './handler.ts';
 
 interface MetricsSource {
-  live: LiveView;
+  live: Pick<LiveView, 'counts'>;
   counters: EdgeCounters;
   store: Store;
   conditions: () => Promise<readonly Condition[]>;
@@ -53,17 +53,17 @@ export class GatewayMetrics {
     next();
   };
 
-  #addOnline(live: LiveView): void {
+  #addOnline(live: MetricsSource['live']): void {
     this.#addGauge('device_agent_gateway_sessions', 'Agent sessions online.', [], (gauge) =>
-      gauge.set(live.sessions().length),
+      gauge.set(live.counts().sessions),
     );
     const help = 'Endpoints online by protocol, including those of TLS edges.';
     this.#addGauge('device_agent_gateway_endpoints', help, ['protocol'], (gauge) => {
       for (const protocol of PROTOCOLS) gauge.set({ protocol }, 0);
-      for (const { proto } of live.endpoints()) gauge.inc({ protocol: proto });
+      for (const [protocol, count] of live.counts().endpoints) gauge.set({ protocol }, count);
     });
     this.#addGauge('device_agent_gateway_labeled_tunnels', 'Labelled tunnels online.', [], (gauge) =>
-      gauge.set(live.tunnels().filter(({ labels }) => labels !== null).length),
+      gauge.set(live.counts().labelled),
     );
   }
 

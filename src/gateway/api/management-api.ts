@@ -15,6 +15,7 @@ import { apiHost } from '../endpoints/domain-names.ts';
 import type { FleetUpdates } from '../releases/fleet-updates.ts';
 import type { PeopleProvider } from '../sign-in/people-provider.ts';
 import { DatabaseAway, DatabaseBusy, DatabaseHeld, DatabaseUnwritable } from '../store/sql/database-problems.ts';
+import { agentCasRouter } from './agent-cas-router.ts';
 import { agentShareLinksRouter } from './agent-share-links-router.ts';
 import { agentTimesAwayRouter } from './agent-times-away-router.ts';
 import { agentUpdatesRouter } from './agent-updates-router.ts';
@@ -115,6 +116,7 @@ export function createManagementApi(
   const agentRoutes = { attempts, isRefused, clock, withBody };
   app.use(agentShareLinksRouter(context, agentRoutes));
   app.use(agentTimesAwayRouter(context, agentRoutes));
+  app.use(agentCasRouter(context, agentRoutes));
   app.use(agentUpdatesRouter({ ...context, fleetUpdates, dataDir }, agentRoutes));
   const unsupported = unsupportedKinds(guards, context.links);
   app.use(...createRouters(context, guards), unsupported, notFound, ...errorHandlers(log));

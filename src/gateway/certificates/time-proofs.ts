@@ -20,11 +20,12 @@ interface TimeKey {
  * CA, which they have pinned.
  */
 export class TimeProofs {
-  #key: Promise<TimeKey> | null = null;
+  /** By the ids of CAs. */
+  readonly #keys = new Map<string, Promise<TimeKey>>();
 
   constructor(
     private readonly own: {
-      ca: Pick<LocalCa, 'issue' | 'caPem'>;
+      ca: Pick<LocalCa, 'all'>;
       /** PEM of the certificates at the gateway's own names that other CAs have signed. */
       certificates: () => readonly string[];
       /** Milliseconds since 1970. */
@@ -35,7 +36,8 @@ export class TimeProofs {
   /** @throws {ApiError} 503 when this machine's clock is not set */
   async prove(nonce: string): Promise<TimeProof> {
     const { ca, certificates, now = Date.now } = this.own;
-    const { certificate, key } = await this.#presentKey(now());
+    const cas = ca.all;
+    const keys = await Promise.all(cas.map((each) => this.#presentKey(each, now())));
     const time = now();
     if (!isPlausible(time)) throw clockNotSet(time);
     const named = certificates().map((pem) => new X509Certificate(pem).fingerprint256);
@@ -44,17 +46,25 @@ export class TimeProofs {
       nonce,
       time: new Date(time).toISOString(),
       certificates: [...new Set(named)],
+      cas: cas.map(({ caPem }) => caPem),
     };
     const payload = JSON.stringify(content);
-    const signature = sign('sha256', Buffer.from(payload), key).toString('base64url');
-    return { payload, signature, certificate, ca: ca.caPem };
+    const signed = keys.map(({ certificate, key }, at) => ({
+      signature: sign('sha256', Buffer.from(payload), key).toString('base64url'),
+      certificate,
+      ca: cas[at]?.caPem ?? '',
+    }));
+    const [first, ...others] = signed;
+    if (first === undefined) throw new Error('the gateway has no CA');
+    return { payload, ...first, ...(others.length > 0 && { others }) };
   }
 
-  async #presentKey(now: number): Promise<TimeKey> {
-    const known = await this.#key?.catch(() => null);
+  async #presentKey(ca: LocalCa, now: number): Promise<TimeKey> {
+    const known = await this.#keys.get(ca.id)?.catch(() => null);
     if (known && known.from <= now && now < known.until) return known;
-    this.#key = this.own.ca.issue([TIME_NAME]).then(timeKey);
-    return this.#key;
+    const key = ca.issue([TIME_NAME]).then(timeKey);
+    this.#keys.set(ca.id, key);
+    return key;
   }
 }
 

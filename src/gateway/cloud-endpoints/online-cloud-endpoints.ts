@@ -1,7 +1,9 @@
 import { messageOf } from '../../lib/errors.ts';
+import { SortedKeys } from '../../lib/sorted-keys.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
 import type { EndpointPolicies } from '../endpoints/endpoint-policies.ts';
 import type { LiveEndpoint } from '../endpoints/live-view.ts';
+import { foundAmong, merged, type StoredEndpoints } from '../endpoints/stored-endpoints.ts';
 import type { PortOpener } from '../endpoints/tcp-port-allocator.ts';
 import type { CloudEndpointRow } from '../store/cloud-endpoints.ts';
 import { CloudEndpoint, NOT_READY } from './cloud-endpoint.ts';
@@ -19,6 +21,7 @@ const NO_FRAME = { before: {}, after: {} };
  */
 export class OnlineCloudEndpoints {
   readonly #online = new Map<string, CloudEndpoint>();
+  readonly #idsInOrder = new SortedKeys();
   /** Those whose port is open, or being opened. */
   readonly #opened = new Set<CloudEndpoint>();
   readonly #failing = new Set<CloudEndpoint>();
@@ -71,12 +74,37 @@ export class OnlineCloudEndpoints {
     return [...this.#online.values()].map((endpoint) => endpoint.view());
   }
 
+  /** Those and the endpoints of TLS edges, which are few. */
+  storedWith(edges: () => readonly LiveEndpoint[]): StoredEndpoints {
+    const view = (id: string) => this.#online.get(id)?.view() ?? null;
+    const at = (place: string) => this.context.store.cloudEndpoints.at(place).flatMap(({ id }) => view(id) ?? []);
+    const withUrl = (url: string) =>
+      [...this.context.endpoints.online.withUrl(url)].flatMap(
+        ({ isCloud, publicId }) => (isCloud && view(publicId)) || [],
+      );
+    const online = this.#online;
+    const order = this.#idsInOrder;
+    function* below(before: string | null) {
+      for (const id of order.below(before)) yield (online.get(id) as CloudEndpoint).view();
+    }
+    return {
+      all: () => [...edges(), ...this.views()],
+      find: {
+        endpoint: (id) => view(id) ?? foundAmong(edges()).endpoint(id),
+        endpointsAt: (place) => [...at(place), ...foundAmong(edges()).endpointsAt(place)],
+        endpointsWithUrl: (url) => [...withUrl(url), ...foundAmong(edges()).endpointsWithUrl(url)],
+        endpointsBelow: (before) => merged([below(before), foundAmong(edges()).endpointsBelow(before)]),
+      },
+    };
+  }
+
   #put(id: string, row: CloudEndpointRow | null): void {
     const { endpoints, addresses } = this.context;
     const { ports } = addresses;
     let endpoint = this.#online.get(id);
     if (endpoint && endpoint.row.place !== row?.place) {
       this.#online.delete(id);
+      this.#idsInOrder.delete(id);
       endpoints.remove(endpoint);
       this.#failing.delete(endpoint);
       if (this.#opened.delete(endpoint)) this.#opener?.close(endpoint.port);
@@ -88,6 +116,7 @@ export class OnlineCloudEndpoints {
     current.row = row;
     if (!endpoint) {
       this.#online.set(id, current);
+      this.#idsInOrder.add(id);
       endpoints.add(current);
       if (this.#opener !== undefined) this.#openPort(current);
     }

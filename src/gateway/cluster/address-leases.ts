@@ -180,9 +180,7 @@ export class AddressLeases {
     const { rows, nodes } = this.options;
     if (!this.#hasBegun || nodes.hasExpired) return false;
     const isUsable = ({ key, taken }: OnlineRow) => !taken && !this.#ended.has(key);
-    return [...rows.own.values()].some(
-      (own) => own.place === place && own.credential_id === credential_id && isUsable(own),
-    );
+    return [...rows.ownAt(place ?? '')].some((own) => own.credential_id === credential_id && isUsable(own));
   }
 
   async #sync(): Promise<void> {

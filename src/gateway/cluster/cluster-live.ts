@@ -1,13 +1,13 @@
 import { randomUUID } from 'node:crypto';
 import { messageOf } from '../../lib/errors.ts';
-import { ksuidOf } from '../../lib/ids.ts';
 import type { Log } from '../../lib/log/log.ts';
 import type { Relays } from '../edge/relays/relays.ts';
 import {
   type CountedElsewhere,
-  endpointKey,
   type GatewayReport,
+  type LiveCounts,
   type LiveEndpoint,
+  type LiveFinder,
   type LiveGateway,
   type LiveSession,
   type LiveTunnel,
@@ -18,6 +18,7 @@ import {
 } from '../endpoints/live-view.ts';
 import type { Node } from '../store/shared/postgres.ts';
 import type { Database } from '../store/sql/database.ts';
+import { endpointIn, findInCluster, isShown, ofOneNode, tunnelOf, unique } from './cluster-finder.ts';
 import { type Nodes, shownState } from './nodes.ts';
 import type { OnlineRow, OnlineRows } from './online-rows.ts';
 
@@ -41,6 +42,8 @@ export function nodesWithCommands(database: Database): string[] {
 }
 
 export class ClusterLive implements LiveView {
+  readonly find: LiveFinder;
+
   constructor(
     private readonly options: {
       database: Database;
@@ -55,6 +58,7 @@ export class ClusterLive implements LiveView {
     },
   ) {
     const { database, here, nodes } = options;
+    this.find = findInCluster({ ...options, here: here.find });
     // Their sessions ended with the process before this one.
     if (nodesWithCommands(database).includes(nodes.self)) this.#write(() => forgetCommands(database, nodes.self));
     database.onRowApplied((table, id) => {
@@ -75,16 +79,22 @@ export class ClusterLive implements LiveView {
     const labelled = this.#others('tn_').map(({ view }) => view as LiveTunnel);
     const endpoints = this.#others('ep_').map(({ view }) => tunnelOf(view as LiveEndpoint));
     const shown = new Set(this.endpoints().map(({ id }) => id));
-    const isShown = ({ endpointId }: LiveTunnel) => endpointId === null || shown.has(endpointId);
-    return unique([...this.options.here.tunnels(), ...labelled, ...endpoints]).filter(isShown);
+    const isOfShown = ({ endpointId }: LiveTunnel) => endpointId === null || shown.has(endpointId);
+    return unique([...this.options.here.tunnels(), ...labelled, ...endpoints]).filter(isOfShown);
   }
 
   endpoints(): readonly LiveEndpoint[] {
     const { here, nodes } = this.options;
     const all = here.endpoints().map((endpoint) => ({ node: nodes.self, endpoint }));
-    for (const { node, view } of this.#others('ep_'))
-      all.push({ node, endpoint: { ...(view as LiveEndpoint), traffic: null } });
-    return unique(ofOneNode(all));
+    for (const row of this.#others('ep_')) all.push({ node: row.node, endpoint: endpointIn(row) });
+    return unique(ofOneNode(all, nodes.self));
+  }
+
+  counts(): LiveCounts {
+    const endpoints = new Map<string, number>();
+    for (const { proto } of this.endpoints()) endpoints.set(proto, (endpoints.get(proto) ?? 0) + 1);
+    const labelled = this.options.here.counts().labelled + this.#others('tn_').length;
+    return { sessions: this.sessions().length, endpoints, labelled };
   }
 
   holders(): ReadonlyMap<string, ReadonlySet<string>> {
@@ -129,9 +139,10 @@ export class ClusterLive implements LiveView {
   }
 
   command(sessionId: string, command: SessionCommand): boolean {
-    const { here, database } = this.options;
+    const { options } = this;
+    const { here, database } = options;
     if (here.command(sessionId, command)) return true;
-    const row = this.#others('ts_').find(({ view }) => view.id === sessionId);
+    const row = options.rows.withId(sessionId).find((each) => isShown(each, options.nodes));
     if (row === undefined) return false;
     // Gateways of earlier versions cannot read it.
     if (command === 'disconnect' && !this.#isSameBuild(row.node)) return false;
@@ -154,9 +165,7 @@ export class ClusterLive implements LiveView {
 
   #others(kind: string): OnlineRow[] {
     const { nodes, rows } = this.options;
-    return [...rows.others].filter(({ node, taken, view }) => {
-      return view.id.startsWith(kind) && !taken && nodes.state(node) !== 'gone';
-    });
+    return [...rows.others].filter((row) => row.view.id.startsWith(kind) && isShown(row, nodes));
   }
 
   #write(work: () => void): void {
@@ -164,38 +173,6 @@ export class ClusterLive implements LiveView {
       this.options.log.warn({ reason: messageOf(error) }, 'agent command not passed on');
     });
   }
-}
-
-function tunnelOf(endpoint: LiveEndpoint): LiveTunnel {
-  return {
-    id: endpoint.tunnelId ?? `tn_${ksuidOf(endpoint.id)}`,
-    sessionId: endpoint.sessionId ?? '',
-    endpointId: endpoint.id,
-    publicUrl: endpoint.url,
-    proto: endpoint.proto,
-    labels: null,
-    startedAt: endpoint.createdAt,
-    metadata: endpoint.metadata,
-    forwardsTo: endpoint.upstreamUrl ?? '',
-  };
-}
-
-/** An agent with sessions at two nodes has each of its endpoints at both: those of the first node are shown. */
-function ofOneNode(all: readonly { node: string; endpoint: LiveEndpoint }[]): LiveEndpoint[] {
-  const shown = new Map<string, string>();
-  const isShown = ({ node, endpoint }: (typeof all)[number]) => {
-    const key = endpointKey(endpoint);
-    const first = shown.get(key) ?? node;
-    shown.set(key, first);
-    return first === node;
-  };
-  return all.filter(isShown).map(({ endpoint }) => endpoint);
-}
-
-/** An agent that moves is at two nodes for a moment. */
-function unique<T extends { id: string }>(all: readonly T[]): T[] {
-  const seen = new Set<string>();
-  return all.filter(({ id }) => !seen.has(id) && seen.add(id));
 }
 
 /** What was said longer ago than that, before anybody looked again, is not shown. */

@@ -428,7 +428,7 @@ export class Cluster {
     const { credentials, botUsers, devices, reservedDomains } = this.context.store;
     if (table === 'credentials') return credentials.get(id) === null ? { credentialIds: [id] } : { narrowedId: id };
     if (table === 'bot_users') return botUsers.isActive(id) ? null : { credentialIds: credentials.idsOfOwner(id) };
-    if (table === 'ip_restrictions' || table === 'ip_policy_rules') return {};
+    if (table === 'ip_restrictions' || table === 'ip_policy_rules') return { addresses: true };
     if (table === 'reserved_domains') return reservedDomains.get(id) === null ? { domain: '' } : null;
     const credentialId = table === 'devices' ? devices.get(id)?.credential_id : null;
     return credentialId ? { narrowedId: credentialId } : null;

@@ -1,3 +1,5 @@
+import { SetsByKey } from '../../lib/sets-by-key.ts';
+import { SortedKeys } from '../../lib/sorted-keys.ts';
 import { namePlace, placeOf } from '../endpoints/endpoint-address.ts';
 import type { LiveEndpoint, LiveSession, LiveTunnel } from '../endpoints/live-view.ts';
 import type { Database } from '../store/sql/database.ts';
@@ -67,11 +69,18 @@ export class OnlineRows {
   readonly #own = new Map<string, OnlineRow>();
   readonly #others = new Map<string, OnlineRow>();
   /** Of other nodes: by address, unless they were taken; sessions by authtoken; labelled tunnels. */
-  readonly #places = new IndexOf<OnlineRow>();
-  readonly #sessions = new IndexOf<OnlineRow>();
-  readonly #ownSessions = new IndexOf<OnlineRow>();
+  readonly #places = new SetsByKey<OnlineRow>();
+  readonly #sessions = new SetsByKey<OnlineRow>();
+  readonly #ownSessions = new SetsByKey<OnlineRow>();
   readonly #labelled = new Set<OnlineRow>();
-  readonly #nodes = new IndexOf<OnlineRow>();
+  readonly #nodes = new SetsByKey<OnlineRow>();
+  readonly #byId = new SetsByKey<OnlineRow>();
+  readonly #idsInOrder = new SortedKeys();
+  /** Endpoints and labelled tunnels by their session, endpoints by their authtoken. */
+  readonly #bySession = new SetsByKey<OnlineRow>();
+  readonly #endpoints = new SetsByKey<OnlineRow>();
+  readonly #byUrl = new SetsByKey<OnlineRow>();
+  readonly #ownPlaces = new SetsByKey<OnlineRow>();
 
   /** @param on `change`: rows of other nodes have come, changed or gone; `own`: others may have changed rows of this node */
   constructor(
@@ -114,7 +123,32 @@ export class OnlineRows {
 
   /** What has an identifier at other nodes. */
   withId(id: string): OnlineRow[] {
-    return this.nodes().flatMap((node) => this.#others.get(`${node} ${id}`) ?? []);
+    return [...this.#byId.get(id)];
+  }
+
+  /** What sessions have at other nodes. */
+  ofSession(sessionId: string): Iterable<OnlineRow> {
+    return this.#bySession.get(sessionId);
+  }
+
+  /** Endpoints of an authtoken at other nodes. */
+  endpointsOf(credentialId: string): Iterable<OnlineRow> {
+    return this.#endpoints.get(credentialId);
+  }
+
+  /** Endpoints at other nodes. */
+  withUrl(url: string): Iterable<OnlineRow> {
+    return this.#byUrl.get(url);
+  }
+
+  /** Identifiers at other nodes below one, the last one first. */
+  idsBelow(id: string): Iterable<string> {
+    return this.#idsInOrder.below(id);
+  }
+
+  /** Of this node, at an address. */
+  ownAt(place: string): Iterable<OnlineRow> {
+    return this.#ownPlaces.get(place);
   }
 
   /** Of this node, by their keys. */
@@ -181,10 +215,16 @@ export class OnlineRows {
     if (row.node === this.self) {
       this.#own.set(row.key, row);
       if (row.view.id.startsWith('ts_')) this.#ownSessions.add(row.credential_id, row);
+      if (row.place !== null) this.#ownPlaces.add(row.place, row);
       return;
     }
     this.#others.set(row.key, row);
     this.#nodes.add(row.node, row);
+    this.#byId.add(row.view.id, row);
+    this.#idsInOrder.add(row.view.id);
+    if ('sessionId' in row.view) this.#bySession.add(row.view.sessionId ?? '', row);
+    if (row.view.id.startsWith('ep_')) this.#endpoints.add(row.credential_id, row);
+    if ('url' in row.view) this.#byUrl.add(row.view.url, row);
     if (row.place !== null && !row.taken) this.#places.add(row.place, row);
     if (row.view.id.startsWith('ts_')) this.#sessions.add(row.credential_id, row);
     if (row.view.id.startsWith('tn_')) this.#labelled.add(row);
@@ -196,36 +236,14 @@ export class OnlineRows {
     this.#others.delete(row.key);
     this.#nodes.delete(row.node, row);
     this.#places.delete(row.place ?? '', row);
+    this.#ownPlaces.delete(row.place ?? '', row);
+    this.#byId.delete(row.view.id, row);
+    if (!this.#byId.has(row.view.id)) this.#idsInOrder.delete(row.view.id);
+    if ('sessionId' in row.view) this.#bySession.delete(row.view.sessionId ?? '', row);
+    this.#endpoints.delete(row.credential_id, row);
+    if ('url' in row.view) this.#byUrl.delete(row.view.url, row);
     this.#sessions.delete(row.credential_id, row);
     this.#ownSessions.delete(row.credential_id, row);
     this.#labelled.delete(row);
-  }
-}
-
-/** Values by a key that several share. */
-class IndexOf<T> {
-  readonly #values = new Map<string, Set<T>>();
-
-  get(key: string): Iterable<T> {
-    return this.#values.get(key) ?? [];
-  }
-
-  has(key: string): boolean {
-    return this.#values.has(key);
-  }
-
-  keys(): Iterable<string> {
-    return this.#values.keys();
-  }
-
-  add(key: string, value: T): void {
-    const values = this.#values.get(key) ?? new Set();
-    this.#values.set(key, values.add(value));
-  }
-
-  delete(key: string, value: T): void {
-    const values = this.#values.get(key);
-    values?.delete(value);
-    if (values?.size === 0) this.#values.delete(key);
   }
 }

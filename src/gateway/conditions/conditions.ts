@@ -35,7 +35,7 @@ export interface ConditionSources extends EndpointSources {
     | 'eventDestinations'
     | 'now'
   >;
-  readonly live: Pick<LiveView, 'gateways' | 'sessions'>;
+  readonly live: Pick<LiveView, 'gateways' | 'find'>;
   readonly counters: Pick<EdgeCounters, 'recentResponses' | 'descriptorsExhaustedAt'>;
   /** Of events that are no changes; times here are in milliseconds of `performance.now()`. */
   readonly activity: { readonly lostAt: number };
@@ -55,6 +55,8 @@ export interface ConditionSources extends EndpointSources {
   readonly hasDailyBackups: boolean;
   /** What the encryption key does not decrypt; null: everything is fine. */
   readonly undecryptable: () => Undecryptable | null;
+  /** The CA that comes after the present one, with times in RFC 3339; null: it is not being changed. */
+  readonly nextCa: () => { readonly id: string; readonly since: string; readonly endsAt: string | null } | null;
   /** The version of this program. */
   readonly runs: string;
   /** Endpoints that this gateway has asked as clients do, and not reached; left out: it asks none. */
@@ -87,6 +89,8 @@ const AUTHORITY_SOON_MS = 30 * DAY_MS;
 const RELEASE_SOON_MS = 5 * DAY_MS;
 /** Who has done nothing about a failed update by then does nothing. */
 const FAILED_UPDATE_MS = 7 * DAY_MS;
+/** A device asks once a day which CAs its gateway has. */
+const FOLLOWED_MS = 2 * DAY_MS;
 /** As devices warn of it. */
 const WARNED_PERCENT = 80;
 
@@ -107,6 +111,7 @@ const PROBES = {
   endpoint_unreachable: unreachedProblem,
   domain_certificate: ({ store }) => certificateProblem(store, store.reservedDomains),
   client_authority: authorityProblem,
+  ca_change: caProblem,
   gateway_silent: silentProblem,
   update_stopped: stoppedProblem,
   update_failed: updateProblem,
@@ -202,6 +207,20 @@ function commitsProblem({ store: { database, now } }: ConditionSources): Detecte
   };
 }
 
+/** Devices that are online have followed by then; what matters is when they are lost. */
+function caProblem({ store, nextCa }: ConditionSources): Detected | null {
+  const next = nextCa();
+  if (next === null || Date.parse(store.now()) - Date.parse(next.since) < FOLLOWED_MS) return null;
+  const missing = store.devices.notTrusting(next.id);
+  if (missing.length === 0) return null;
+  const end = next.endsAt === null ? 'ends' : `ends at ${next.endsAt}`;
+  const names = missing.map(({ name, site }) => `${name}.${site}`);
+  const devices = missing.length === 1 ? '1 device is' : `${missing.length} devices are`;
+  return {
+    message: `${devices} lost when the present CA ${end}, as they do not trust the next one yet: ${listed(names)}`,
+  };
+}
+
 function keyProblem(sources: ConditionSources): Detected | null {
   const found = sources.undecryptable();
   if (found === null) return null;
@@ -235,12 +254,12 @@ function primaryProblem({ hasNoPrimary, databaseAway }: ConditionSources): Detec
   };
 }
 
-const onlineCredentials = (live: ConditionSources['live']): string[] =>
-  live.sessions().flatMap(({ credentialId }) => credentialId ?? []);
+const isOnlineNow = (live: ConditionSources['live']) => (credentialId: string) =>
+  live.find.sessionsOf(credentialId).length > 0;
 
 /** Devices that have joined, were online, and are not, though they have not said that they would be away. */
 function deviceProblem({ store: { devices }, live }: ConditionSources): Detected | null {
-  const offline = devices.offline(onlineCredentials(live));
+  const offline = devices.offline(isOnlineNow(live));
   if (offline.length === 0) return null;
   return {
     message: `devices are offline: ${listed(offline.map(({ name, site }) => `${name} at ${site}`))}`,
@@ -252,8 +271,8 @@ function deviceProblem({ store: { devices }, live }: ConditionSources): Detected
 
 /** Devices that have used four fifths of their data budget, online or away for it. */
 function budgetProblem({ store: { devices }, live }: ConditionSources): Detected | null {
-  const near = live.sessions().filter(({ budgetPercent = 0 }) => budgetPercent >= WARNED_PERCENT);
-  const away = devices.away(onlineCredentials(live)).map(({ id: key, name, site, labels, data_budget }) => ({
+  const near = [...live.find.sessionsWithBudget()].filter(({ budgetPercent = 0 }) => budgetPercent >= WARNED_PERCENT);
+  const away = devices.away(isOnlineNow(live)).map(({ id: key, name, site, labels, data_budget }) => ({
     ...{ key, name, site, labels, message: `its data budget is used up: it comes back at ${data_budget?.back_at}` },
   }));
   const online = near.map(({ id, credentialId, budgetPercent = 0, ip }) => {

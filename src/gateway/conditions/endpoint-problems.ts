@@ -65,13 +65,20 @@ export function latencyProblem(sources: EndpointSources): Detected | null {
 
 /** The endpoints that something is said about. @param say null: nothing */
 function subjectsOf(
-  { endpoints, store }: EndpointSources,
+  { endpoints, store, latencyLimitMs }: EndpointSources,
   say: (traffic: EndpointTraffic) => string | null,
 ): (ConditionSubject & { message: string })[] {
+  const isTroubled = ({ traffic }: { traffic: EndpointTraffic }) => traffic.hasHadTrouble(latencyLimitMs);
   const all = [
-    ...endpoints.list().map(({ url, traffic, owner }) => ({ name: url, traffic, owner })),
+    ...endpoints
+      .list()
+      .filter(isTroubled)
+      .map(({ url, traffic, owner }) => ({ name: url, traffic, owner })),
     // Those behind TLS edges have no URL.
-    ...endpoints.labeled().map(({ labels, traffic, owner }) => ({ name: labelText(labels), traffic, owner })),
+    ...endpoints
+      .labeled()
+      .filter(isTroubled)
+      .map(({ labels, traffic, owner }) => ({ name: labelText(labels), traffic, owner })),
   ];
   const subjects = new Map<string, ConditionSubject & { message: string }>();
   for (const { name, traffic, owner } of all) {

@@ -15,15 +15,36 @@ export interface DescriptorShares {
 /** Database, log, listeners, certificate orders, and some to spare. */
 const RESERVED = 56;
 
-/** Divides all file descriptors of the process. With the usual half a million, the settings' limits are below every share. */
-export function descriptorShares(limit: number): DescriptorShares {
-  const part = (divisor: number) => Math.max(2, Math.floor((limit - RESERVED) / divisor));
-  return {
+/** What the other limits are at most, however many descriptors there are. */
+export interface WantedDescriptors {
+  readonly connections: number;
+  readonly hellos: number;
+  readonly unauthenticated: number;
+}
+
+/** Of an agent's session: its connection, and a quarter of a second one, which a session has beside bulk transfers. */
+const OF_SESSION = 1 + 1 / 4;
+
+/**
+ * Divides all file descriptors of the process. With the usual half a million, the settings' limits are below every share. What
+ * clients can never use is for sessions.
+ */
+export function descriptorShares(limit: number, wanted: WantedDescriptors): DescriptorShares {
+  const free = limit - RESERVED;
+  const part = (divisor: number) => Math.max(2, Math.floor(free / divisor));
+  const shares = {
     connections: part(4),
     hellos: part(8),
-    sessions: part(8),
     unauthenticated: part(25),
     tcpPorts: part(32),
     tcpConnections: part(8),
   };
+  const ofClients =
+    2 * Math.min(wanted.connections, shares.connections) +
+    Math.min(wanted.hellos, shares.hellos) +
+    2 * Math.min(wanted.unauthenticated, shares.unauthenticated) +
+    shares.tcpPorts +
+    shares.tcpConnections;
+  const sessions = Number.isFinite(free) ? Math.floor((free - ofClients) / OF_SESSION) : free;
+  return { ...shares, sessions: Math.max(2, sessions) };
 }

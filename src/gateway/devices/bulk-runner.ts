@@ -22,7 +22,7 @@ const UNKNOWN = 'the gateway stopped while its agent was told: it may or may not
 export type BulkContext = Pick<GatewayContext, 'store' | 'clock' | 'log'>;
 
 export interface BulkWorld {
-  readonly live: Pick<LiveView, 'sessions' | 'command' | 'revoke'>;
+  readonly live: Pick<LiveView, 'find' | 'command' | 'revoke'>;
   /** Host of tcp endpoints, which rules of authtokens name. */
   readonly tcpHost: string;
 }
@@ -155,14 +155,13 @@ export class BulkRunner {
     const { store } = this.context;
     const { database, bulkActions } = store;
     const { live } = this.world;
-    const all = live.sessions();
     const online = devices.map(({ device_id: id, name }) => {
       const credential = store.devices.get(id)?.credential_id ?? null;
       return {
         id,
         name,
         credential,
-        sessions: all.filter(({ credentialId }) => credential !== null && credentialId === credential),
+        sessions: credential === null ? [] : live.find.sessionsOf(credential),
       };
     });
     const begins = await database.write(() => {

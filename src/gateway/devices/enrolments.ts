@@ -254,7 +254,7 @@ export class Enrolments {
   }
 
   #answer(device: DeviceRow, authtoken: string | null): Enrolment {
-    const { sessionAddress, publicNames } = this.place;
+    const { sessionAddress, sessionAddresses, publicNames } = this.place;
     const isPending = authtoken === null;
     return {
       status: isPending ? 'pending' : 'enrolled',
@@ -264,6 +264,7 @@ export class Enrolments {
       domain: deviceDomain(device),
       authtoken,
       session_address: sessionAddress,
+      ...(sessionAddresses.length > 0 && { session_addresses: [...sessionAddresses] }),
       session_ca: publicNames === 'all' ? 'public' : 'gateway',
       connector: 'native',
       retry_after_s: isPending ? RETRY_AFTER_S : null,

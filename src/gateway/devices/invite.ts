@@ -60,19 +60,35 @@ export interface GatewayPlace {
   signInOrigin: string;
   /** `host:port` for agents. */
   sessionAddress: string;
+  /** Where else agents are taken, also by names before. */
+  sessionAddresses: readonly string[];
   tcpHost: string;
   caPem: string;
+  /** While the CA is being changed, the next one; else null. */
+  nextCaPem: string | null;
+  /** All of them, as `GET /ca.pem` shows them. */
+  caBundle: string;
   /** Names whose certificates a public CA signs, as in the settings. */
   publicNames: 'none' | 'public' | 'all';
 }
 
 /** The code with which devices join: the secret, and where and how to use it. */
 export function joinCode(
-  { origin, isProxied, caPem, publicNames }: Pick<GatewayPlace, 'origin' | 'isProxied' | 'caPem' | 'publicNames'>,
+  {
+    origin,
+    isProxied,
+    caPem,
+    nextCaPem = null,
+    publicNames,
+  }: Pick<GatewayPlace, 'origin' | 'isProxied' | 'caPem' | 'publicNames'> & Partial<Pick<GatewayPlace, 'nextCaPem'>>,
   secret: string,
 ): string {
   const isAllPublic = publicNames === 'all';
-  const pins = { pin: isAllPublic ? null : caPin(caPem), timePin: isAllPublic ? caPin(caPem) : null };
+  const pins = {
+    pin: isAllPublic ? null : caPin(caPem),
+    timePin: isAllPublic ? caPin(caPem) : null,
+    nextPin: nextCaPem === null ? null : caPin(nextCaPem),
+  };
   return formatJoinCode({ origin, ...pins, isPublic: isProxied || publicNames !== 'none', secret });
 }
 

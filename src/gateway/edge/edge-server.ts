@@ -116,7 +116,7 @@ export class EdgeServer {
     const ownNames = {
       *[Symbol.iterator]() {
         yield* options.services.keys();
-        yield options.agents.name;
+        yield* options.agents.names;
       },
     };
     this.#waiting = new WaitingClients(context, Math.min(MAX_WAITING, Math.ceil(limits.connections / 2)));
@@ -151,7 +151,7 @@ export class EdgeServer {
       ...{ ca, domains, domainOf, log },
       defaultNames: [...new Set([DEFAULT_NAME, context.options.host, ...(ip === null ? [] : [ip])])],
       servedAs: (name) => this.#servedAs(name),
-      isOwnName: (name) => options.services.has(name) || [options.agents.name, ip].includes(name),
+      isOwnName: (name) => options.services.has(name) || [...options.agents.names, ip].includes(name),
     });
     this.#streams = new StreamProxy(context, { internal, idleTimeout: options.streamIdleTimeout });
     const handshakes = new Handshakes(this.#certificates, options.authorityPem, options.agentTickets);
@@ -323,7 +323,7 @@ export class EdgeServer {
     const { endpoints } = this.context;
     const { services, agents } = this.options;
     const { ip = null } = this.context.options;
-    const isOwn = services.has(name) || [agents.name, ip].includes(name) || this.#edges.hasName(name);
+    const isOwn = services.has(name) || [...agents.names, ip].includes(name) || this.#edges.hasName(name);
     if (isOwn) return name;
     const online = endpoints.peek('https', name) ?? endpoints.peek('tls', name);
     const lost = online === undefined ? endpoints.lost.covering('tls', name) : undefined;

@@ -173,7 +173,7 @@ export class TlsMux {
       return secured === null ? undefined : serve(secured);
     }
     if (!only && this.#answerValidation(client)) return;
-    if (!only && agents.name === hostName) {
+    if (!only && agents.names.includes(hostName)) {
       if (!relays?.passAgentOn(socket, 'tls', progress.handshakeDone)) await this.#serveAgent(client);
       return;
     }

@@ -116,6 +116,21 @@ export function sessionAddress(at: {
   return hostPort(host, at.sessionPort ?? at.httpsPort);
 }
 
+/** Where else agents are taken that have an address of before, by any port and any domain of the gateway. */
+export function otherSessionAddresses(
+  at: Parameters<typeof sessionAddress>[0],
+  formerDomains: readonly string[],
+): string[] {
+  const hosts = [...new Set([at.host, '0.0.0.0'])];
+  const all = [at.baseDomain, ...formerDomains].flatMap((baseDomain) =>
+    [at.sessionPort, null].flatMap((sessionPort) =>
+      hosts.map((host) => sessionAddress({ ...at, baseDomain, sessionPort, host })),
+    ),
+  );
+  const byIp = at.ip ? [at.sessionPort, null].map((port) => hostPort(at.ip ?? '', port ?? at.httpsPort)) : [];
+  return [...new Set([...all, ...byIp])].filter((address) => address !== sessionAddress(at));
+}
+
 /** Where devices join. A secret never goes to an origin without TLS, so such a setting does not count. */
 export function joinOrigin(
   apiUrl: string | null,

@@ -1,5 +1,5 @@
 import { RpcError } from '../../agent-protocol/rpc.ts';
-import { isWithin, type PortRange } from '../../lib/network/port-range.ts';
+import type { PortRange } from '../../lib/network/port-range.ts';
 import { urlHostOf } from './domain-names.ts';
 import { type AddressSettings, bindingOf, randomEndpointName, type WantedAddress } from './endpoint-address.ts';
 import { type EndpointOwner, haveOneOwner, newestOfLargestShare } from './endpoint-owner.ts';
@@ -101,14 +101,25 @@ export class EndpointClaims {
 
   /** Frees a port: takes the newest tcp endpoint of the authtoken with the most offline. */
   #freePort({ credential }: EndpointOwner, ranges: readonly PortRange[]): boolean {
-    const isUseful = ({ port }: OnlineEndpoint) => ranges.length === 0 || isWithin(port, ranges);
-    const online = this.gateway.endpoints
-      .list()
-      .filter((each) => each.protocol === 'tcp' && !each.internal && !each.isCloud && isUseful(each));
-    const newest = newestOfLargestShare(online, ({ owner }) => owner.credential.id, credential.id);
+    const { endpoints } = this.gateway;
+    const newest =
+      ranges.length === 0
+        ? endpoints.online.newestTcpOfLargestShare(credential.id)
+        : newestOfLargestShare(this.#onPorts(ranges), ({ owner }) => owner.credential.id, credential.id);
     const reason = 'tcp port limit reached: its authtoken has more tcp endpoints than any other';
     newest?.owner.stopListener(newest, reason, NO_TCP_PORT);
     return newest !== null;
+  }
+
+  /** The endpoints of agents on the ports that an authtoken may have, in order of age. */
+  #onPorts(ranges: readonly PortRange[]): OnlineEndpoint[] {
+    const { endpoints } = this.gateway;
+    const found = new Set<OnlineEndpoint>();
+    for (const { first, last } of ranges)
+      for (let port = first; port <= last; port += 1)
+        for (const each of endpoints.holders({ protocol: 'tcp', internal: false, host: '', port }))
+          if (!each.isCloud) found.add(each);
+    return [...found].sort((one, other) => endpoints.online.turnOf(one) - endpoints.online.turnOf(other));
   }
 
   /** @param ranges where any port is; empty: anywhere */

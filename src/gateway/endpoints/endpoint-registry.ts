@@ -3,6 +3,7 @@ import { BoundedMap } from '../../lib/bounded-map.ts';
 import { isAddressOfUrl } from '../../lib/network/ip-address.ts';
 import { coveringNames } from './domain-names.ts';
 import { namePlace, placeOf } from './endpoint-address.ts';
+import { EndpointIndex, LabeledIndex } from './endpoint-index.ts';
 import { haveOneOwner } from './endpoint-owner.ts';
 import {
   demandsHandshake,
@@ -15,7 +16,6 @@ import {
   type LabelHolder,
   type Labels,
   type LostAddress,
-  matchesSelector,
   type OnlineEndpoint,
 } from './online-endpoint.ts';
 
@@ -71,17 +71,17 @@ type EndpointEvents = Record<'added' | 'retired' | 'removed', [endpoint: OnlineE
 
 export class EndpointRegistry extends EventEmitter<EndpointEvents> implements EndpointDirectory {
   readonly lost = new LostAddresses();
-  readonly #all = new Set<OnlineEndpoint>();
-  readonly #ids = new Set<string>();
+  readonly #online = new EndpointIndex();
   /** Offline, but some of their connections are still open. */
   readonly #retired = new Set<OnlineEndpoint>();
   readonly #named: Readonly<Record<NamedProtocol, Pools>> = { http: new Map(), https: new Map(), tls: new Map() };
   readonly #tcp: Pools = new Map();
   /** By URL. Kept apart, so that no client reaches an internal endpoint by naming it. */
   readonly #internal: Pools = new Map();
-  readonly #labeled = new RoundRobin<LabeledUpstream>();
-  /** The same, in order of binding. */
-  readonly #labeledInOrder = new Set<LabeledUpstream>();
+  readonly #labeled = new LabeledIndex();
+  /** When labelled tunnels were bound or had their last connections, counted on. */
+  readonly #turns = new WeakMap<LabeledUpstream, number>();
+  #lastTurn = 0;
 
   /**
    * The endpoint that serves a public name: an exact match, else the most specific wildcard. The members of a pool take
@@ -105,7 +105,7 @@ export class EndpointRegistry extends EventEmitter<EndpointEvents> implements En
 
   another(endpoint: GatewayEndpoint, tried: ReadonlySet<GatewayEndpoint>): OnlineEndpoint | undefined {
     const own = endpoint as OnlineEndpoint;
-    if (!this.#all.has(own)) return undefined;
+    if (!this.#online.all.has(own)) return undefined;
     const [pools, key] = this.#place(own);
     return nextOf(pools.get(key), (member) => !tried.has(member));
   }
@@ -118,24 +118,52 @@ export class EndpointRegistry extends EventEmitter<EndpointEvents> implements En
   withLabels<T extends LabelHolder>(selector: Labels, elsewhere: readonly T[]): LabeledUpstream | T | undefined;
   withLabels(selector: Labels): LabeledUpstream | undefined;
   withLabels(selector: Labels, elsewhere: readonly LabelHolder[] = []): LabeledUpstream | LabelHolder | undefined {
-    const matching = [...this.#labeledInOrder].filter(({ labels }) => matchesSelector(labels, selector));
+    const matching = this.#labeled.matching(selector);
     const entitled = entitledOf(elsewhere.length === 0 ? matching : inOneOrder([...matching, ...elsewhere]));
     if (entitled === undefined) return undefined;
     const isEntitled = ({ owner }: LabelHolder) => haveOneOwner(owner.credential, entitled.owner.credential);
-    const eligible = new Set(matching.filter(isEntitled));
-    return nextOf(this.#labeled, (tunnel) => eligible.has(tunnel)) ?? elsewhere.find(isEntitled);
+    return this.#nextTurn(matching.filter(isEntitled)) ?? elsewhere.find(isEntitled);
+  }
+
+  /** The one that has waited longest, responsive ones first. */
+  #nextTurn(tunnels: readonly LabeledUpstream[]): LabeledUpstream | undefined {
+    const responsive = tunnels.filter(({ isResponsive }) => isResponsive);
+    const turnOf = (tunnel: LabeledUpstream) => this.#turns.get(tunnel) ?? 0;
+    const next = leastOf(responsive.length > 0 ? responsive : tunnels, turnOf);
+    if (next) this.#takeTurn(next);
+    return next;
+  }
+
+  #takeTurn(tunnel: LabeledUpstream): void {
+    this.#lastTurn += 1;
+    this.#turns.set(tunnel, this.#lastTurn);
   }
 
   list(): OnlineEndpoint[] {
-    return [...this.#all];
+    return [...this.#online.all];
+  }
+
+  /** What is online, by what it is known by. */
+  get online(): Omit<EndpointIndex, 'add' | 'delete'> {
+    return this.#online;
+  }
+
+  /** Labelled tunnels, likewise. */
+  get labeledOnline(): Omit<LabeledIndex, 'add' | 'delete'> {
+    return this.#labeled;
+  }
+
+  /** Offline, but some of their connections are still open. */
+  get retired(): ReadonlySet<OnlineEndpoint> {
+    return this.#retired;
   }
 
   hasId(publicId: string): boolean {
-    return this.#ids.has(publicId);
+    return this.#online.withId(publicId) !== undefined;
   }
 
   labeled(): readonly LabeledUpstream[] {
-    return this.#labeled.members;
+    return [...this.#labeled.all];
   }
 
   /** The endpoints that occupy an address: several when they are pooled, none when it is free. */
@@ -156,9 +184,18 @@ export class EndpointRegistry extends EventEmitter<EndpointEvents> implements En
     return this.#named.https.has(name) || this.#named.tls.has(name);
   }
 
+  /** The endpoints at an address, as `placeOf` says. */
+  atPlace(place: string): readonly OnlineEndpoint[] {
+    const [kind = '', rest = ''] = place.split(' ');
+    if (kind === 'internal') return this.#internal.get(rest)?.members ?? [];
+    if (kind === 'tcp') return this.#tcp.get(rest)?.members ?? [];
+    const names = kind === 'http' ? [this.#named.http] : [this.#named.https, this.#named.tls];
+    return names.flatMap((pools) => pools.get(rest)?.members ?? []);
+  }
+
   atUrl(url: string): readonly OnlineEndpoint[] {
     const { protocol, hostname: host, port } = new URL(url);
-    if (isAddressOfUrl(host) && protocol !== 'tcp:') return this.list().filter((endpoint) => endpoint.url === url);
+    if (isAddressOfUrl(host) && protocol !== 'tcp:') return [...this.#online.withUrl(url)];
     return this.holders({
       protocol: protocol.slice(0, -1) as EndpointProtocol,
       host,
@@ -173,8 +210,7 @@ export class EndpointRegistry extends EventEmitter<EndpointEvents> implements En
     const pool = pools.get(key) ?? new RoundRobin();
     pools.set(key, pool);
     pool.add(endpoint);
-    this.#all.add(endpoint);
-    this.#ids.add(endpoint.publicId);
+    this.#online.add(endpoint);
     this.emit('added', endpoint);
     this.lost.found(placeAt(endpoint));
   }
@@ -200,8 +236,7 @@ export class EndpointRegistry extends EventEmitter<EndpointEvents> implements En
   }
 
   #takeOut(endpoint: OnlineEndpoint, absence: Absence | null): boolean {
-    if (!this.#all.delete(endpoint)) return false;
-    this.#ids.delete(endpoint.publicId);
+    if (!this.#online.delete(endpoint)) return false;
     const [pools, key] = this.#place(endpoint);
     const pool = pools.get(key);
     pool?.remove(endpoint);
@@ -212,13 +247,12 @@ export class EndpointRegistry extends EventEmitter<EndpointEvents> implements En
 
   addLabeled(tunnel: LabeledUpstream): void {
     this.#labeled.add(tunnel);
-    this.#labeledInOrder.add(tunnel);
+    this.#takeTurn(tunnel);
     this.emit('labeled', tunnel);
   }
 
   removeLabeled(tunnel: LabeledUpstream): void {
-    this.#labeled.remove(tunnel);
-    this.#labeledInOrder.delete(tunnel);
+    this.#labeled.delete(tunnel);
     this.emit('unlabeled', tunnel);
   }
 
@@ -250,6 +284,14 @@ function nextOf<T extends { readonly isResponsive: boolean }>(
   // Most pools have one member, which is eligible.
   if (pool === undefined || (pool.size === 1 && !isEligible)) return pool?.first;
   return pool.next((member) => member.isResponsive && isEligible?.(member) !== false) ?? pool.next(isEligible);
+}
+
+/** The first of those with the least value. */
+function leastOf<T>(among: readonly T[], ranked: (one: T) => number): T | undefined {
+  return among.reduce<T | undefined>(
+    (least, one) => (least === undefined || ranked(one) < ranked(least) ? one : least),
+    undefined,
+  );
 }
 
 /** The order of binding, the same at all gateways whose clocks agree. */

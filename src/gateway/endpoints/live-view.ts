@@ -1,4 +1,5 @@
 import type { AccessWay, AdmittedPeople } from '../../traffic-policy/access.ts';
+import type { Labels } from './online-endpoint.ts';
 import type { EndpointTraffic } from './traffic-counts.ts';
 
 /** What is online, as the management API shows and controls it. */
@@ -6,6 +7,10 @@ export interface LiveView {
   sessions(): readonly LiveSession[];
   tunnels(): readonly LiveTunnel[];
   endpoints(): readonly LiveEndpoint[];
+  /** How many that are. */
+  counts(): LiveCounts;
+  /** The same, by what they are known by. */
+  readonly find: LiveFinder;
   /** The gateways of a cluster; left out or empty: this one is the only one. */
   gateways?(): readonly LiveGateway[];
   /** Which gateways have an endpoint, by its URL, as far as others are concerned; left out: there are no others. */
@@ -16,8 +21,37 @@ export interface LiveView {
   askElsewhere?(): Promise<CountedElsewhere>;
   /** Tells the agent to restart, stop or update, or ends its session; false when the session is unknown. */
   command(sessionId: string, command: SessionCommand): boolean;
-  /** Also ends sessions that IP restrictions no longer allow. Resolves when it has taken effect everywhere, or cannot soon. */
+  /** Resolves when it has taken effect everywhere, or cannot soon. */
   revoke(revoked: Revocation): Promise<void>;
+}
+
+/** Finds some of what is online, or pages of it, without looking at all. */
+export interface LiveFinder {
+  session(id: string): LiveSession | null;
+  sessionsOf(credentialId: string): readonly LiveSession[];
+  /** Those whose devices say something of a data budget, at this gateway. */
+  sessionsWithBudget(): Iterable<LiveSession>;
+  /** Those with ids below one, the last id first; null: all. So for the others. Nothing may change meanwhile. */
+  sessionsBelow(id: string | null): Iterable<LiveSession>;
+  tunnel(id: string): LiveTunnel | null;
+  tunnelsOf(sessionId: string): readonly LiveTunnel[];
+  /** Labelled tunnels that have all of the labels. */
+  tunnelsWith(labels: Labels): readonly LiveTunnel[];
+  tunnelsBelow(id: string | null): Iterable<LiveTunnel>;
+  endpoint(id: string): LiveEndpoint | null;
+  endpointsOf(credentialId: string): readonly LiveEndpoint[];
+  /** At an address, as `placeOf` says. */
+  endpointsAt(place: string): readonly LiveEndpoint[];
+  endpointsWithUrl(url: string): readonly LiveEndpoint[];
+  endpointsBelow(id: string | null): Iterable<LiveEndpoint>;
+}
+
+/** How much is online. */
+export interface LiveCounts {
+  readonly sessions: number;
+  /** By protocol. */
+  readonly endpoints: ReadonlyMap<string, number>;
+  readonly labelled: number;
 }
 
 /** `disconnect` is not sent: the session ends. */
@@ -27,10 +61,12 @@ export type SessionCommand = 'restart' | 'stop' | 'update' | 'disconnect';
 export interface Revocation {
   /** Ends sessions that these authtokens started. */
   credentialIds?: readonly string[];
-  /** Ends endpoints whose name only this reservation covered; can be a wildcard. */
+  /** Ends endpoints whose name only this reservation covered; can be a wildcard; empty: it is not known which. */
   domain?: string;
   /** Ends endpoints that the changed rules of this authtoken no longer allow. */
   narrowedId?: string;
+  /** Ends sessions from addresses that IP restrictions no longer allow. */
+  addresses?: true;
 }
 
 /** One authenticated connection of an agent. */
@@ -215,16 +251,3 @@ export interface LiveGateway {
   sessions: number;
   endpoints: number;
 }
-
-/** Adds the endpoints that are in the database to what agents have online. */
-export const withStored = (agents: LiveView, stored: () => readonly LiveEndpoint[]): LiveView => ({
-  sessions: () => agents.sessions(),
-  tunnels: () => agents.tunnels(),
-  endpoints: () => [...agents.endpoints(), ...stored()],
-  gateways: () => agents.gateways?.() ?? [],
-  holders: () => agents.holders?.() ?? new Map(),
-  countedElsewhere: () => agents.countedElsewhere?.() ?? NOBODY_ELSE,
-  askElsewhere: async () => (await agents.askElsewhere?.()) ?? NOBODY_ELSE,
-  command: (...sent) => agents.command(...sent),
-  revoke: (revoked) => agents.revoke(revoked),
-});

@@ -73,7 +73,7 @@ export class OnlineAddressesFile {
 
   #append(): void {
     this.#soon = undefined;
-    if (this.#lines.size > this.endpoints.list().length + MAX_SURPLUS) {
+    if (this.#lines.size > this.endpoints.online.size + MAX_SURPLUS) {
       this.#tidy();
       return;
     }

@@ -117,6 +117,8 @@ export class EndpointTraffic {
   /** Null: it has never had an error. */
   #recent: RecentFailures | null = null;
   #recentLatency: RecentLatency | null = null;
+  /** Class of latency of its slowest response. */
+  #slowest = 0;
 
   countRequest(): void {
     this.requests += 1;
@@ -136,6 +138,7 @@ export class EndpointTraffic {
     this.#recentLatency ??= new RecentLatency(ended.counts, now);
     this.#recentLatency.mark(ended.counts, now);
     ended.add(Math.trunc(status / 100) - 1, ms);
+    this.#slowest = Math.max(this.#slowest, latencyClass(ms));
   }
 
   /** The upstream has no response for the client. */
@@ -163,6 +166,11 @@ export class EndpointTraffic {
   /** How many requests of the last minutes each class of latency has. Do not change it. */
   get recentLatency(): Float64Array {
     return (this.ended && this.#recentLatency?.counts(this.ended.counts, performance.now())) ?? NO_LATENCY;
+  }
+
+  /** Whether it has ever had an error, or a response with about this latency: of most, no more has to be looked at. */
+  hasHadTrouble(latencyMs: number): boolean {
+    return this.#recent !== null || (this.#slowest > 0 && this.#slowest >= latencyClass(latencyMs));
   }
 
   /** Requests and errors of the last minutes. */

@@ -48,7 +48,8 @@ export function groupsOf(rows: readonly ConditionRow[], fleet: FleetSizes): Grou
     const [first, ...others] = taken;
     if (first === undefined) return;
     groups.push({ rows: [first, ...others], cause });
-    rest = rest.filter((row) => !taken.includes(row));
+    const those = new Set(taken);
+    rest = rest.filter((row) => !those.has(row));
   };
   const devices = () => rest.filter(({ condition }) => condition === 'device_offline');
   const sites = () => by(devices(), ({ site }) => site ?? '');

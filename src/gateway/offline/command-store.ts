@@ -1,8 +1,7 @@
 import { join } from 'node:path';
 import { createLog } from '../../lib/log/log.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
-import { openLocalCa } from '../certificates/local-ca/local-ca.ts';
-import { openSharedCa } from '../certificates/local-ca/shared-ca.ts';
+import { openPresentCa } from '../certificates/local-ca/shared-ca.ts';
 import { BY_COMMAND, COMMAND_KEY, issueDashboardCode } from '../store/command-access.ts';
 import {
   expectGateway,
@@ -29,6 +28,7 @@ export type { Row, Store } from '../store/store.ts';
 export { undecryptable, undecryptableCounts } from '../store/stored-secrets.ts';
 export { noteFailedUpdate } from '../store/update-facts.ts';
 export { askGatewayHere } from './gateway-here.ts';
+export { caReport, casForCode, retireCa, rotateCa } from './own-cas.ts';
 
 /**
  * Opens the store of a gateway that was started before, running or not, for a command that may change it.
@@ -71,9 +71,8 @@ export function databaseProblems(location: StoreLocation): string[] {
 export async function createGatewayData(settings: GatewayServerSettings): Promise<void> {
   const folder = join(settings.dataDir, 'gateway');
   const log = await createLog('silent', 'json');
-  if (settings.databaseUrl === null) await openLocalCa(folder, log);
   const { store, close } = await openForChanges(settings, { older: 'upgrade', log });
-  if (settings.databaseUrl !== null) await openSharedCa(folder, store, log);
+  await openPresentCa(folder, store, log);
   await close();
 }
 

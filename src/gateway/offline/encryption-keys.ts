@@ -7,6 +7,7 @@ import { createLog } from '../../lib/log/log.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
 import { createKey, loadKey, SecretsBox } from '../../lib/secrets-box.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
+import { forgetNextCa } from '../certificates/local-ca/ca-rotation.ts';
 import { restartedJob } from '../certificates/renewal-schedule.ts';
 import type { ManagedDomainRow } from '../store/domains.ts';
 import {
@@ -150,7 +151,7 @@ export async function replaceLostKey(settings: GatewayServerSettings): Promise<U
   try {
     if (store.box.refusal === null) return null;
     const key = encryptionKeysOf(settings).at(-1) as Buffer;
-    const caKey = databaseUrl === null ? null : caKeyIn(join(dataDir, 'gateway'), store);
+    const caKey = store.database.fact('ca_certificate') === null ? null : caKeyIn(join(dataDir, 'gateway'), store);
     await store.database.write(() => goOnWith(store, key, caKey), null);
     await setAside(join(dataDir, 'gateway', 'acme-account.key'));
     return undecryptable(store);
@@ -173,6 +174,7 @@ function goOnWith(store: Store, key: Buffer, caKey: string | null): void {
   useOtherKey(database, key);
   database.forgetFact('acme_account_key');
   database.forgetFact('acme_account_next_key');
+  forgetNextCa(database);
   const again = new SecretsBox(key);
   if (caKey !== null) database.setFact('ca_key', again.seal(caKey, SEALED_FACTS.ca_key).toString('base64'));
   const lost = new Set(tlsCertificates.sealedOtherwise());

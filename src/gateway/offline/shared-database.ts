@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { createLog } from '../../lib/log/log.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
-import { openSharedCa } from '../certificates/local-ca/shared-ca.ts';
+import { openPresentCa } from '../certificates/local-ca/shared-ca.ts';
 import { shownState } from '../cluster/nodes.ts';
 import type { LiveGateway } from '../endpoints/live-view.ts';
 import { BY_COMMAND } from '../store/command-access.ts';
@@ -141,7 +141,7 @@ export async function moveToShared(settings: GatewayServerSettings, databaseUrl:
   const location = { ...settings, databaseUrl };
   const { store, close } = await openForChanges(location, { older: 'upgrade', moves: 'in', log });
   try {
-    await openSharedCa(join(settings.dataDir, 'gateway'), store, log);
+    await openPresentCa(join(settings.dataDir, 'gateway'), store, log);
     await noteMove(store, 'sqlite', 'postgres');
   } finally {
     await close();

@@ -58,8 +58,8 @@ export class PublicProbe {
       readonly ownName: string | null;
       readonly resolvers: readonly string[] | null;
       readonly tokens: ProbeTokens;
-      /** Signs certificates besides public CAs. */
-      readonly caPem: string;
+      /** PEM of the gateway's own CAs, which sign certificates besides public ones. */
+      readonly trusted: () => string;
       /** Where this gateway listens. */
       readonly here: { readonly host: string; readonly ports: Readonly<Record<'http' | 'https', number>> };
     },
@@ -139,7 +139,7 @@ export class PublicProbe {
   }
 
   #trust(host: string) {
-    const trust = { ca: [this.own.caPem, ...rootCertificates], ALPNProtocols: ['http/1.1'] };
+    const trust = { ca: [this.own.trusted(), ...rootCertificates], ALPNProtocols: ['http/1.1'] };
     if (!isAddressOfUrl(host)) return { servername: host, ...trust };
     // Clients name no address in the handshake (RFC 6066, 3), but check that the certificate is for it.
     const address = host.replace(/^\[|\]$/g, '');

@@ -139,13 +139,15 @@ export class PublicProbes {
     const asked = this.#asked.get(url);
     if (asked?.isAsking) return false;
     const isNew = asked?.version !== `${sessionId} ${updatedAt}`;
-    const isMetered = this.#isMetered(credentialId);
     const isBroken = asked?.result?.stage != null;
-    const every = isMetered ? (isBroken ? METERED_BROKEN_MS : METERED_MS) : isBroken ? BROKEN_MS : this.#every;
     const age = asked === undefined ? Number.POSITIVE_INFINITY : now - asked.askedAt;
     // Who serves it sees what clients meet there.
-    if (asked !== undefined && !isMetered && age >= SOONEST_MS && (isNew || this.#seen(url) !== asked.seen))
-      return true;
+    const isChanged = asked !== undefined && age >= SOONEST_MS && (isNew || this.#seen(url) !== asked.seen);
+    // Of many endpoints, few come so far: the database is asked for these.
+    if (!isChanged && age < (isBroken ? BROKEN_MS : this.#every)) return false;
+    const isMetered = this.#isMetered(credentialId);
+    if (isChanged && !isMetered) return true;
+    const every = isMetered ? (isBroken ? METERED_BROKEN_MS : METERED_MS) : isBroken ? BROKEN_MS : this.#every;
     // What is broken is asked until it is not: another gateway may not have noticed.
     return age >= every && (isBroken || this.#isOurs(url, holders.get(url)));
   }
@@ -158,8 +160,8 @@ export class PublicProbes {
       const fresh = { result: null, askedAt: now, isAsking: false, seen: this.#seen(url) };
       this.#asked.set(url, { credentialId, version: `${sessionId} ${updatedAt}`, ...fresh });
     }
-    if (asked === undefined || asked.isAsking || this.#isMetered(credentialId)) return;
-    if (now - asked.askedAt > STALE_MS) this.#asked.delete(url);
+    if (asked === undefined || asked.isAsking || now - asked.askedAt <= STALE_MS) return;
+    if (!this.#isMetered(credentialId)) this.#asked.delete(url);
   }
 
   #isMetered(credentialId: string | null): boolean {
@@ -220,7 +222,7 @@ export class PublicProbes {
 /** Asks chosen endpoints as clients do, from now on, until the gateway stops. */
 export function startProbes(
   context: GatewayContext,
-  { live, tokens, caPem }: { live: LiveView; tokens: ProbeTokens; caPem: string },
+  { live, tokens, trusted }: { live: LiveView; tokens: ProbeTokens; trusted: () => string },
 ): PublicProbes {
   const { options, addresses, onStop } = context;
   const { baseDomain, ports } = addresses;
@@ -229,7 +231,7 @@ export function startProbes(
   const probe = new PublicProbe({
     ownName: isLocal ? null : apiHost(baseDomain),
     resolvers: options.acme?.resolvers ?? null,
-    ...{ tokens, caPem: [caPem, options.acme?.issuers ?? ''].join('\n') },
+    ...{ tokens, trusted: () => [trusted(), options.acme?.issuers ?? ''].join('\n') },
     here: { host: options.host, ports },
   });
   const probes = new PublicProbes(context, { chosen: options.probes ?? [], probe, live });

@@ -1,7 +1,7 @@
 import { messageOf } from '../../lib/errors.ts';
 import type { AgentUpdateAnswer, AgentUpdateReport } from '../../management/resources/agent-update.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
-import type { LiveView } from '../endpoints/live-view.ts';
+import type { LiveFinder } from '../endpoints/live-view.ts';
 import { type AgentUpdateRow, stoppedVersions, stopVersion } from '../store/agent-updates.ts';
 
 /** Longer than a device takes to try a version and to go back: then it is back, or stays away. */
@@ -18,7 +18,9 @@ const WAIT_S = 60;
 
 const GO: AgentUpdateAnswer = { decision: 'go', reason: null, retry_after_s: null };
 
-type Parts = Pick<GatewayContext, 'store' | 'activity' | 'clock' | 'log'> & { live: Pick<LiveView, 'sessions'> };
+type Parts = Pick<GatewayContext, 'store' | 'activity' | 'clock' | 'log'> & {
+  live: { find: Pick<LiveFinder, 'sessionsOf'> };
+};
 
 /** What is known of the devices that have taken a version. */
 interface Tally {
@@ -96,7 +98,7 @@ export class FleetUpdates {
   /** @param except the credential that asks */
   #tally(version: string, except: string | null): Tally {
     const { store, live, clock } = this.parts;
-    const online = new Set(live.sessions().map(({ credentialId }) => credentialId));
+    const isOnline = (credential: string) => live.find.sessionsOf(credential).length > 0;
     const isSettled = clock.now() - this.#startedAt >= SETTLING_MS;
     const now = Date.parse(store.now());
     const tally: Tally = { taken: 0, confirmed: 0, trying: 0, returned: [], away: 0 };
@@ -106,8 +108,8 @@ export class FleetUpdates {
       const isLate = now - Date.parse(row.created_at) >= TRIAL_MS;
       if (row.result === 'confirmed') tally.confirmed += 1;
       else if (row.result === 'returned') tally.returned.push(row);
-      else if (!isLate || (!online.has(row.id) && !isSettled)) tally.trying += 1;
-      else if (!online.has(row.id)) tally.away += 1;
+      else if (!isLate || (!isSettled && !isOnline(row.id))) tally.trying += 1;
+      else if (!isOnline(row.id)) tally.away += 1;
     }
     return tally;
   }

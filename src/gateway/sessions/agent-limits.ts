@@ -10,8 +10,19 @@ import { type Clock, systemClock } from '../../lib/time/clock.ts';
 import { type BucketRate, TokenBucket, TokenBuckets } from '../../lib/time/token-bucket.ts';
 import type { AgentLimits } from '../../settings/gateway-settings.ts';
 
+const MIB = 1_048_576;
+/** An idle session takes half of it (measured with 20,000); the other half is for what it carries. */
+const SESSION_BYTES = 65_536;
+const SESSIONS_SHARE = 1 / 2;
+const MOST_SESSIONS = 100_000;
+
+/** How many sessions fit into the memory of the machine or container. */
+export function sessionsIn(bytes: number): number {
+  return Math.min(MOST_SESSIONS, Math.floor((bytes * SESSIONS_SHARE) / SESSION_BYTES));
+}
+
 export const AGENT_LIMITS: AgentLimits = {
-  sessions: 1000,
+  sessions: sessionsIn(availableMemory()),
   endpoints: 10_000,
   // The SDK (1.7.0) drops its session with all connections at the 513th live stream, RPCs and heartbeats included.
   connections: 500,
@@ -51,7 +62,6 @@ export class OptionBytes {
   }
 }
 
-const MIB = 1_048_576;
 /** Share of the machine's or container's memory for data that agents and clients have yet to read. */
 const MEMORY_SHARE = 1 / 8;
 const [LEAST, MOST] = [64 * MIB, 512 * MIB];

@@ -35,6 +35,8 @@ export interface ListenerOwner extends EndpointOwner {
   /** IP address of the agent. */
   readonly address: string;
   readonly gate: StreamGate;
+  /** What it has bound. */
+  readonly listeners: Iterable<AgentListener>;
   readonly agent: AgentInfo;
   /** Whether the answer to BIND may have warnings of the policy. */
   readonly takesWarnings: boolean;

@@ -146,9 +146,13 @@ export class EndpointBinder {
     const other = protocol === 'http' ? 'https' : 'http';
     const { endpoints } = this.context;
     const isSibling = (each: OnlineEndpoint) =>
-      each.owner === owner && each.protocol === other && !each.internal && each.forwardsTo === forwardsTo;
+      endpoints.holders(each).includes(each) &&
+      each.protocol === other &&
+      !each.internal &&
+      each.forwardsTo === forwardsTo;
     const free = (each: OnlineEndpoint) => endpoints.holders({ ...wanted, host: each.host, port: 0 }).length === 0;
-    const sibling = forwardsTo === '' ? undefined : endpoints.list().find((each) => isSibling(each) && free(each));
+    const own = forwardsTo === '' ? [] : [...owner.listeners].filter((each) => each instanceof BoundEndpoint);
+    const sibling = own.find((each) => isSibling(each) && free(each));
     return sibling ? { ...wanted, host: sibling.host } : wanted;
   }
 

@@ -3,9 +3,12 @@ import { createServer, type Server, type Socket } from 'node:net';
 import { createSecureContext, type SecureContext, type TLSSocket } from 'node:tls';
 import type { BudgetReport, TimesAway } from '../../agent-protocol/messages.ts';
 import { RpcError } from '../../agent-protocol/rpc.ts';
+import type { ClientHello } from '../../lib/network/client-hello.ts';
+import { ClientShares } from '../../lib/network/client-shares.ts';
 import { isAt, listen } from '../../lib/network/listen.ts';
 import { LoadBalancers } from '../../lib/network/load-balancers.ts';
 import { PendingConnections, PendingHandshake } from '../../lib/network/pending-connections.ts';
+import { askedCas } from '../../lib/network/pinned-chain.ts';
 import { performHandshake } from '../../lib/network/server-handshake.ts';
 import type { SessionTickets } from '../../lib/network/session-tickets.ts';
 import { TLS_SERVER_OPTIONS } from '../../lib/network/tls-options.ts';
@@ -14,7 +17,6 @@ import { withDeadline } from '../../lib/time/deadline.ts';
 import { noteArrival } from '../../lib/time/loop-turn.ts';
 import type { AgentLimits } from '../../settings/gateway-settings.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
-import { newestOfLargestShare } from '../endpoints/endpoint-owner.ts';
 import { EndOfSession } from '../endpoints/session-end.ts';
 import type { DeviceRow } from '../store/devices.ts';
 import { AGENT_LIMITS, AgentMemory, GlitchLimits, LoggedSessions, OptionBytes, RequestTurns } from './agent-limits.ts';
@@ -75,10 +77,13 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
   /** Those on the port for agents that have no TLS yet, or are passed on. */
   readonly #unsecured = new Set<Socket>();
   readonly #sessions = new SessionSet<AgentSession>();
+  /** Second links, by the authtokens of their sessions. */
   readonly #attached = new Map<AgentLink, string>();
+  readonly #attachedBy = new ClientShares<AgentLink>((credentialId) => credentialId);
   #stopped = false;
   #isDraining = false;
-  #secureContext: SecureContext | undefined;
+  /** By the ids of CAs; the first is for agents that ask for none. */
+  #secureContexts: ReadonlyMap<string, SecureContext> = new Map();
   /** When the current certificate was issued, in Unix milliseconds. */
   #issuedAt = 0;
   #renewAt = 0;
@@ -94,8 +99,11 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
       balancers: GatewayContext['balancers'];
     },
     private readonly own: Pick<LinkOptions, 'access' | 'binder'> & {
-      /** Issues the certificate that agents see; called again at `renewAt`, in Unix milliseconds. */
-      issueCertificate(): Promise<{ cert: string; key: string; renewAt: number }>;
+      /**
+       * Issues the certificates that agents see, of each CA: by its id, or else the first. Called again at `renewAt`, in Unix
+       * milliseconds.
+       */
+      issueCertificates(): Promise<readonly { id: string; cert: string; key: string; renewAt: number }[]>;
       /** Omitted: of this process only. */
       tickets?: SessionTickets;
       leases: Pick<AddressLeasing, 'isIdOfOther'> | null;
@@ -126,6 +134,15 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
     });
   }
 
+  /** How many sessions there can be, and what limits them. */
+  get room(): { sessions: number; limitedBy: 'GATEWAY_MAX_SESSIONS' | 'memory' | 'file descriptors' } {
+    const { options, shares } = this.context;
+    const { sessions } = this.#limits;
+    const isSet = options.agentLimits?.sessions !== undefined;
+    if (sessions === shares.sessions) return { sessions, limitedBy: 'file descriptors' };
+    return { sessions, limitedBy: isSet ? 'GATEWAY_MAX_SESSIONS' : 'memory' };
+  }
+
   get sessions(): SessionSet<AgentSession> {
     return this.#sessions;
   }
@@ -135,7 +152,7 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
     const { options, log } = this.context;
     const { host, sessionPort: port, heldSockets: held = [] } = options;
     if (port === null) return null;
-    await this.#renew();
+    await this.renew();
     const chosen = await listen(this.#server, { host, port }, held);
     this.own.relays?.on('agents', (socket) => {
       this.#hold(socket);
@@ -172,7 +189,7 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
     socket.once('close', () => {
       this.#connected.delete(link);
       this.#unauthenticated.delete(link);
-      this.#attached.delete(link);
+      this.#detach(link);
     });
     link.start();
   }
@@ -272,14 +289,20 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
     }
     this.#unauthenticated.delete(link);
     this.#attached.set(link, credentialId);
+    this.#attachedBy.add(credentialId, link);
   }
 
   #detachOneFor(credentialId: string): boolean {
-    const newest = newestOfLargestShare(this.#attached.keys(), (one) => this.#attached.get(one) ?? '', credentialId);
-    if (newest === null) return false;
-    this.#attached.delete(newest);
+    const newest = [...this.#attachedBy.excessFor(credentialId)].at(-1);
+    if (newest === undefined) return false;
+    this.#detach(newest);
     newest.end(new Error('connection limit reached: its authtoken has more second connections than any other'));
     return true;
+  }
+
+  #detach(link: AgentLink): void {
+    this.#attachedBy.delete(this.#attached.get(link), link);
+    this.#attached.delete(link);
   }
 
   remove(session: AgentSession): void {
@@ -295,6 +318,7 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
   }
 
   saidBudget(session: AgentSession, budget: BudgetReport): void {
+    this.#sessions.noteBudget(session);
     this.emit('budget', session, budget);
   }
 
@@ -328,7 +352,7 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
       if (hello !== null && this.own.relays?.passAgentOn(socket, 'agents')) return;
       secured = await performHandshake(
         socket,
-        { secureContext: this.#secureContext },
+        { secureContext: this.#contextFor(hello) },
         {
           isAgent: true,
           onBegin: () => {
@@ -347,14 +371,23 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
     this.accept(secured);
   }
 
-  async #renew(): Promise<void> {
+  #contextFor(hello: ClientHello | null): SecureContext | undefined {
+    const contexts = this.#secureContexts;
+    const asked = askedCas(hello?.protocols ?? []).find((id) => contexts.has(id));
+    return asked === undefined ? [...contexts.values()][0] : contexts.get(asked);
+  }
+
+  /** Has new certificates issued: they are due, or the CA has changed. */
+  async renew(): Promise<void> {
     const now = Date.now();
-    const { cert, key, renewAt } = await this.own.issueCertificate();
+    const issued = await this.own.issueCertificates();
     const { tickets } = this.own;
-    this.#secureContext = createSecureContext({ ...TLS_SERVER_OPTIONS, ...tickets?.options, cert, key });
+    const contextOf = ({ cert, key }: { cert: string; key: string }) =>
+      createSecureContext({ ...TLS_SERVER_OPTIONS, ...tickets?.options, cert, key });
+    this.#secureContexts = new Map(issued.map((each) => [each.id, contextOf(each)]));
     this.#ticketEpoch = tickets?.epoch ?? '';
     this.#issuedAt = now;
-    this.#renewAt = renewAt;
+    this.#renewAt = Math.min(...issued.map(({ renewAt }) => renewAt));
   }
 
   async #renewWhenDue(): Promise<void> {
@@ -363,7 +396,7 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
     const areTicketsCurrent = this.#ticketEpoch === (this.own.tickets?.epoch ?? '');
     if (this.#issuedAt <= now && now < this.#renewAt && areTicketsCurrent) return;
     try {
-      await this.#renew();
+      await this.renew();
     } catch (error) {
       this.context.log.error({ err: error }, 'agent certificate not renewed; retrying in a minute');
     }

@@ -12,7 +12,7 @@ import { type ShareLinkCreate, shareLinks } from '../../management/resources/sha
 import { takesShareLinks } from '../../traffic-policy/access.ts';
 import type { ShareLinksPort, UsedShareLink } from '../../traffic-policy/ports.ts';
 import { coveringNames } from '../endpoints/domain-names.ts';
-import { type AddressSettings, urlOf } from '../endpoints/endpoint-address.ts';
+import { type AddressSettings, namePlace, urlOf } from '../endpoints/endpoint-address.ts';
 import type { LiveEndpoint, LiveView } from '../endpoints/live-view.ts';
 import { CookieSeal } from '../sign-in/cookie-seal.ts';
 import type { ShareLinkRow } from '../store/share-links.ts';
@@ -109,7 +109,7 @@ const MAX_LINKS = 1_000;
 
 interface ShareLinksContext {
   store: Store;
-  live: Pick<LiveView, 'endpoints' | 'revoke'>;
+  live: Pick<LiveView, 'find' | 'revoke'>;
   addresses: AddressSettings;
 }
 
@@ -188,15 +188,13 @@ export function endpointOwner({
 }
 
 /** The endpoint that serves a host, preferring one that takes links; null when there is none, or not of the authtoken. */
-function endpointAt(host: string, live: Pick<LiveView, 'endpoints'>, credentialId: string | null): LiveEndpoint | null {
-  const names = coveringNames(host);
-  const covering = new Set(names);
-  const serving = live
-    .endpoints()
-    .filter(({ proto, internal, host: name }) => proto === 'https' && !internal && covering.has(name));
-  const served = new Set(serving.map((endpoint) => endpoint.host));
-  const name = names.find((each) => served.has(each));
-  const members = serving.filter((endpoint) => endpoint.host === name);
+function endpointAt(host: string, live: Pick<LiveView, 'find'>, credentialId: string | null): LiveEndpoint | null {
+  const serving = (name: string) =>
+    live.find.endpointsAt(namePlace('tls', name)).filter(({ proto, internal }) => proto === 'https' && !internal);
+  const members =
+    coveringNames(host)
+      .map(serving)
+      .find((found) => found.length > 0) ?? [];
   const own = credentialId === null ? members : members.filter((endpoint) => endpoint.credentialId === credentialId);
   return own.find(({ access }) => takesShareLinks(access ?? [])) ?? own[0] ?? null;
 }

@@ -35,7 +35,7 @@ export interface StatusDay {
 export type DaysOf = ReadonlyMap<string, readonly StatusDay[]>;
 
 interface Sources {
-  readonly live: Pick<LiveView, 'endpoints' | 'askElsewhere'>;
+  readonly live: Pick<LiveView, 'find' | 'askElsewhere'>;
   readonly history: Pick<TrafficHistory, 'read'> | null;
   /** Whether the gateway has asked as clients do, and something but the policy kept it from an endpoint; left out: it asks none. */
   readonly isUnreached?: (url: string) => boolean;
@@ -88,11 +88,10 @@ export async function statesOf(
   if (sources === null) return urls.map(() => 'unknown');
   const { live, history, isUnreached = () => false } = sources;
   const { missing = [] } = (await live.askElsewhere?.()) ?? {};
-  const online = new Set(live.endpoints().map(({ url }) => url));
   const minute = Math.floor(now / MINUTE_MS);
   const range = { from: minute - RECENT_MINUTES, to: minute + 1, step: 1 };
   const stateAt = async (url: string): Promise<EndpointState> => {
-    if (!online.has(url)) {
+    if (live.find.endpointsWithUrl(url).length === 0) {
       const isNew = history !== null && (days.get(url) ?? []).every(({ known }) => known === 0);
       return isNew || upMs < GRACE_MS || missing.length > 0 ? 'unknown' : 'down';
     }

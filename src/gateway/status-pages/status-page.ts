@@ -16,7 +16,7 @@ const DAYS_FRESH_MS = 5 * 60_000;
 
 /** What status pages are made of. */
 export interface StatusSources {
-  readonly live: Pick<LiveView, 'endpoints' | 'askElsewhere'>;
+  readonly live: Pick<LiveView, 'find' | 'askElsewhere'>;
   /** Null: the gateway keeps none. */
   readonly history: Pick<TrafficHistory, 'read'> | null;
   /** As in {@link statesOf}. */

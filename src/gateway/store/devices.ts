@@ -85,6 +85,11 @@ export interface OfflineDevice extends Pick<DeviceRow, 'id' | 'name' | 'site' | 
   ip: string | null;
 }
 
+type OfflineValues = [
+  ...[id: string, name: string, site: string, labels: string],
+  ...[since: string, ip: string | null, credentialId: string | null],
+];
+
 /** The device that has an authtoken; its labels are JSON. */
 export type CredentialDevice = Pick<DeviceRow, 'id' | 'name' | 'site'> & { labels: string };
 
@@ -142,6 +147,15 @@ export class Devices extends tableOf('devices', deviceColumns) {
     return this.where('former_credential_id = ?', [credentialId])[0] ?? null;
   }
 
+  /** Those that have joined, but have not said that they trust a CA of the gateway, by its id. */
+  notTrusting(ca: string): Pick<DeviceRow, 'name' | 'site'>[] {
+    const trusted = "SELECT 1 FROM json_each(coalesce(trusted_cas, '[]')) WHERE value = ?";
+    return this.database.all(
+      `SELECT name, site FROM devices WHERE status = 'enrolled' AND NOT EXISTS (${trusted}) ORDER BY site, name`,
+      [ca],
+    );
+  }
+
   /** Every device with this name, at any site. */
   named(name: string): DeviceRow[] {
     return this.where('name = ?', [name]);
@@ -149,10 +163,17 @@ export class Devices extends tableOf('devices', deviceColumns) {
 
   /**
    * A page of those for which all filters hold.
-   * @param online the authtokens that have a session, at any gateway
+   * @param online the authtokens that have a session, at any gateway; asked only where this decides
    */
-  chosen(before: string | null, limit: number, filters: DeviceFilters, online: Iterable<string>): ListPart<DeviceRow> {
-    const ids = JSON.stringify([...online]);
+  chosen(
+    before: string | null,
+    limit: number,
+    filters: DeviceFilters,
+    online: () => readonly string[],
+  ): ListPart<DeviceRow> {
+    const { sort } = filters;
+    const isByState = filters.state !== undefined || sort?.by === 'state' || sort?.by === 'last_seen_at';
+    const ids = isByState ? JSON.stringify(online()) : '[]';
     const sorted: ListedBy['sorted'] = {
       ...LISTED_BY.sorted,
       state: [`CASE status WHEN 'pending' THEN 4 WHEN 'revoked' THEN 5 ELSE ${STATE} END`, ids],
@@ -231,23 +252,29 @@ export class Devices extends tableOf('devices', deviceColumns) {
   }
 
   /**
-   * Devices that have joined and were online, without those that are online now or away by plan; the longest ago first.
-   * @param online the authtokens of those that are
+   * Devices that have joined and were online, without those that are online now or away by plan; the longest ago first. One that
+   * goes offline is among them as soon as that is recorded: a few seconds later.
+   * @param isOnline by the authtoken
    */
-  offline(online: readonly string[]): OfflineDevice[] {
-    const sql = `SELECT id, name, site, labels, last_seen_at AS since, last_ip AS ip FROM devices
-      WHERE status = 'enrolled' AND last_seen_at IS NOT NULL AND NOT ${IS_AWAY}
-        AND COALESCE(credential_id, '') NOT IN (SELECT value FROM json_each(?)) ORDER BY last_seen_at, id`;
-    const parameters = [this.late, JSON.stringify(online)];
-    const rows = this.database.all<Omit<OfflineDevice, 'labels'> & { labels: string }>(sql, parameters);
-    return rows.map((row) => ({ ...row, labels: JSON.parse(row.labels) }));
+  offline(isOnline: (credentialId: string) => boolean): OfflineDevice[] {
+    // Looks at no others: an index has these.
+    const sql = `SELECT id, name, site, labels, last_seen_at, last_ip, credential_id FROM devices
+      WHERE status = 'enrolled' AND online = 0 AND last_seen_at IS NOT NULL AND NOT ${IS_AWAY}
+      ORDER BY last_seen_at, id`;
+    const rows = this.database.allValues(sql, [this.late]) as OfflineValues[];
+    return rows.flatMap(([id, name, site, labels, since, ip, credentialId]) =>
+      credentialId !== null && isOnline(credentialId)
+        ? []
+        : { id, name, site, labels: labels === '{}' ? {} : JSON.parse(labels), since, ip },
+    );
   }
 
-  /** Those that are offline by plan, without those that are back earlier. @param online as for {@link offline} */
-  away(online: readonly string[]): DeviceRow[] {
-    const sql = `status = 'enrolled' AND ${IS_AWAY}
-      AND COALESCE(credential_id, '') NOT IN (SELECT value FROM json_each(?)) ORDER BY id`;
-    return this.where(sql, [this.late, JSON.stringify(online)]);
+  /** Those that are offline by plan, without those that are back earlier. @param isOnline as for {@link offline} */
+  away(isOnline: (credentialId: string) => boolean): DeviceRow[] {
+    const sql = `status = 'enrolled' AND data_budget IS NOT NULL AND ${IS_AWAY} ORDER BY id`;
+    return this.where(sql, [this.late]).filter(
+      ({ credential_id }) => credential_id === null || !isOnline(credential_id),
+    );
   }
 
   /** How many have a data budget, by what they have used of it. */

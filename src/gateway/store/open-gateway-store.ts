@@ -265,7 +265,7 @@ export async function checkAuthority(
 ): Promise<void> {
   const { database } = store;
   const known = database.fact(FACT);
-  const present = fingerprint(caPem);
+  const present = keyFingerprint(caPem);
   if (known === present) return;
   if (known !== null) {
     log.error({ ca: caFile }, 'certificate authority replaced: clients that trust the old one cannot connect');
@@ -279,7 +279,7 @@ export async function checkAuthority(
 }
 
 /** Fingerprint of the key: a renewed certificate with the same key is trusted like the one before. */
-function fingerprint(caPem: string): string {
+export function keyFingerprint(caPem: string): string {
   const key = new X509Certificate(caPem).publicKey.export({ type: 'spki', format: 'der' });
   return createHash('sha256').update(key).digest('hex');
 }

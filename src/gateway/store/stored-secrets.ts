@@ -162,6 +162,7 @@ export const SEALED_FACTS = {
   acme_account_key: 'acme-account',
   acme_account_next_key: 'acme-account-next',
   ca_key: 'ca_key',
+  ca_next_key: 'ca_key',
 };
 export const ACME_ACCOUNT = SEALED_FACTS.acme_account_key;
 /** Digests with a key that follows from the encryption key: without it, they say nothing. */

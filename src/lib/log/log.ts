@@ -110,6 +110,9 @@ export function logsTo(fd: number): boolean {
 /** Maximum bytes in the buffer; further lines are dropped. */
 const MAX_WAITING = 1024 * 1024;
 
+/** Milliseconds between the writes of many lines: each write takes as long as writing dozens of lines does. */
+const GATHER_MS = 10;
+
 /** Milliseconds between writes to a full pipe. */
 const RETRY_MS = 100;
 
@@ -146,6 +149,7 @@ export class LogOutput implements DestinationStream {
   /** Bytes in the buffer, including those being written. */
   #bytes = 0;
   #busy = false;
+  #writtenAt = Number.NEGATIVE_INFINITY;
 
   /** @param fd file descriptor, for example 1 for standard output */
   constructor(readonly fd: number) {}
@@ -158,7 +162,8 @@ export class LogOutput implements DestinationStream {
     if (this.#busy) return;
     this.#busy = true;
     // Deferred, so that flushSync() still has the last lines before an exit.
-    setImmediate(() => this.#writeOn());
+    if (performance.now() - this.#writtenAt > GATHER_MS) setImmediate(() => this.#writeOn());
+    else setTimeout(() => this.#writeOn(), GATHER_MS);
   }
 
   /** Writes the buffer synchronously before the process exits, as far as possible within FLUSH_MS. */
@@ -180,9 +185,12 @@ export class LogOutput implements DestinationStream {
     const piece = this.#take();
     this.#busy = piece.length > 0;
     if (!this.#busy) return;
+    this.#writtenAt = performance.now();
     write(this.fd, piece, (error, written) => {
       this.#written(piece, error ? 0 : written);
-      if (!error) this.#writeOn();
+      if (!error && this.#rest.length > 0) this.#writeOn();
+      else if (!error && this.#lines !== '') setTimeout(() => this.#writeOn(), GATHER_MS);
+      else if (!error) this.#busy = false;
       else if (hasErrno(error, 'EAGAIN')) setTimeout(() => this.#writeOn(), RETRY_MS).unref();
       else this.#busy = false;
     });

@@ -2,7 +2,7 @@ import { createHash, X509Certificate } from 'node:crypto';
 
 /** Begins the application protocol (ALPN) by which a client asks for a chain of a CA that it has pinned; its id follows. */
 const PREFIX = 'gateway-ca/';
-/** Whoever has more has the CAs of an operating system. */
+/** A file with more has the CAs of an operating system. */
 const MAX_PINNED = 8;
 
 /** The digest of a CA's key: a renewed CA has the same one. */

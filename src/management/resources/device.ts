@@ -18,6 +18,9 @@ import {
   versionFilter,
 } from './resource.ts';
 
+/** Where agents say which CAs they trust, with their authtoken. */
+export const AGENT_CAS_PATH = '/agent_cas';
+
 /** Leaves room for a label before it: `camera-<name>` is one label of at most 63 characters. */
 export const LONGEST_NAME = 40;
 /** Every device name has this form. */
@@ -169,6 +172,9 @@ export const Device = z
       'What its link is for its agent: [as for a SIM card](sim-card.md), or not. Null: it does not say.',
     ),
     data_budget: orNull(ReportedBudget).describe('What it has used of its data budget; null: it has none.'),
+    trusted_cas: orNull(z.array(z.string())).describe(
+      'The gateway’s own CAs that it trusts, by their ids, as it has last said; null when it has not said so.',
+    ),
     tunnels: z.array(DeviceTunnel).describe('Tunnels that are online.'),
     history: z
       .array(DeviceEvent)

@@ -180,6 +180,10 @@ export const Enrolment = z
     domain: z.string().describe('Where its API is reachable: `agent-<name>.<site>`.'),
     authtoken: orNull(z.string()).describe('The authtoken of the device; null while it is pending.'),
     session_address: z.string().describe('Where the agent connects to: `host:port`.'),
+    session_addresses: z
+      .array(z.string())
+      .optional()
+      .describe('Where else the gateway takes agents, also by names that it had before.'),
     session_ca: z
       .enum(['gateway', 'public'])
       .describe("Which CA signs the certificate at that address: the gateway's own, or a public one."),

@@ -9,6 +9,9 @@ export const TIME_NAME = '_time._device-agent';
 /** What a payload begins with: the key signs nothing else. */
 export const TIME_STATEMENT = 'time by device-agent, 1';
 
+/** Far more than a gateway has. */
+const MAX_CAS = 8;
+
 const NONCE = /^[A-Za-z0-9_-]{43}$/;
 
 export const TimeRequest = body({
@@ -26,19 +29,30 @@ export const TimePayload = z.object({
   time: z.iso.datetime(),
   /** SHA-256 of the certificates at the gateway's own names that other CAs have signed, as OpenSSL shows it. */
   certificates: z.array(z.string()),
+  /** PEM of the gateway's own CAs, which a device trusts from here on; left out: an earlier gateway. */
+  cas: z.array(z.string()).max(MAX_CAS).optional(),
 });
 export type TimePayload = z.infer<typeof TimePayload>;
+
+const signatureMembers = {
+  signature: z.string().describe('ECDSA with SHA-256 over the bytes of `payload`, in DER and base64url.'),
+  certificate: z.string().describe(`That of the key, PEM: for \`${TIME_NAME}\`, by the gateway’s own CA.`),
+  ca: z.string().describe('The certificate of that CA, PEM.'),
+};
 
 export const TimeProof = z
   .object({
     payload: z
       .string()
       .describe(
-        'JSON with `statement`, `nonce`, `time` (RFC 3339) and `certificates`: SHA-256 of the certificates at the gateway’s own names that public CAs have signed.',
+        'JSON with `statement`, `nonce`, `time` (RFC 3339) and `certificates`: SHA-256 of the certificates at the gateway’s own names that public CAs have signed, and `cas`: the certificates of the gateway’s own CAs, PEM.',
       ),
-    signature: z.string().describe('ECDSA with SHA-256 over the bytes of `payload`, in DER and base64url.'),
-    certificate: z.string().describe(`That of the key, PEM: for \`${TIME_NAME}\`, by the gateway’s own CA.`),
-    ca: z.string().describe('The certificate of that CA, PEM.'),
+    ...signatureMembers,
+    others: z
+      .array(z.object(signatureMembers))
+      .max(MAX_CAS)
+      .optional()
+      .describe('While the CA is being changed, the same by the next one.'),
   })
   .describe('A time that the gateway has signed.');
 export type TimeProof = z.infer<typeof TimeProof>;

@@ -64,6 +64,32 @@ it('a device whose code trusts public CAs joins when the gateway’s own CA sign
   expect(timeCaPem).toBe(gateway.sessionCa);
 });
 
+it('a device that was away while the gateway got another domain comes back by the names that it knows', async () => {
+  const dataDir = temporaryFolder();
+  const before = await startTestGateway({ dataDir, domain: 'old.localhost', sessionPort: null });
+  const { httpsPort } = before;
+  const installation = installationFor(await inviteTo(before), null, null);
+  const { enrolment } = await enrol(installation, options);
+  await before.close();
+  const after = await startTestGateway({ dataDir, domain: 'new.localhost', httpsPort, sessionPort: null });
+  onTestFinished(() => after.close());
+  expect((await enrol(installation, options)).enrolment.device_id).toBe(enrolment.device_id);
+  for (const kind of CONNECTORS) {
+    const serverAddr = enrolment.session_address;
+    const authtoken = () => enrolment.authtoken;
+    const link = {
+      ...{ authtoken, serverAddr, authorities: { pem: after.sessionCa }, proxies: NO_PROXIES },
+      ...{ version: '1.0.0', log: silentLog, clock: systemClock },
+    };
+    const agent = new GatewayConnector(link, serverAddr, () => openLink(kind, link));
+    onTestFinished(() => agent.stop());
+    const up = new Promise<void>((resolve) => agent.once('online', resolve));
+    await agent.start();
+    await up;
+    await agent.stop();
+  }
+});
+
 it.each(CONNECTORS)('a %s session trusts a pinned CA whatever CA signs the name for sessions', async (kind) => {
   const trusts: TrustedCas[] = [
     { pem: gateway.sessionCa },

@@ -1,4 +1,5 @@
 import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
 import { createServer, type IncomingMessage, request as requestHttp } from 'node:http';
 import { connect as connectHttp2 } from 'node:http2';
 import { Agent, request } from 'node:https';
@@ -16,10 +17,12 @@ import type { DashboardOverview } from '../../../src/gateway/api/dashboard/overv
 import { RelayTickets } from '../../../src/gateway/edge/relays/relay-tickets.ts';
 import type { Gateway } from '../../../src/gateway/gateway.ts';
 import { rotateKey } from '../../../src/gateway/offline/encryption-keys.ts';
+import { retireCa, rotateCa } from '../../../src/gateway/offline/own-cas.ts';
 import { addPerson } from '../../../src/gateway/sign-in/manage-sign-ins.ts';
 import { issueDashboardCode } from '../../../src/gateway/store/command-access.ts';
 import type { Store } from '../../../src/gateway/store/store.ts';
 import { issueApiKey, issueCredential } from '../../../src/gateway/store/tokens.ts';
+import { fetchTrusting } from '../../../src/management/fetch-trusting.ts';
 import { loadGatewayServerSettings } from '../../../src/settings/gateway-settings.ts';
 import { CLUSTER_KEY, startClusterNode } from '../../support/cluster-node.ts';
 import { enrolmentKey, installKey } from '../../support/enrolment.ts';
@@ -61,6 +64,34 @@ async function authtokenAt({ store }: Gateway, owner: string | null = null): Pro
 it('gateways that start at once on a new database have one CA', { timeout: 60_000, ...only }, async () => {
   const gateways = await Promise.all([startNode(), startNode(), startNode()]);
   expect(new Set(gateways.map(({ sessionCa }) => sessionCa)).size).toBe(1);
+});
+
+it('gateways change their CA together, and one that was away follows', { timeout: 60_000, ...only }, async () => {
+  const [one, two] = [await startNode(), await startNode()];
+  const dataDir = temporaryFolder();
+  const away = await startClusterNode(databaseUrl(), undefined, { dataDir });
+  await away.close();
+  const shown = async ({ caFile, apiUrl }: Gateway) => {
+    const answer = await fetchTrusting({ isUnverified: true })(`${apiUrl}/ca.pem`, {
+      ...{ method: 'GET', headers: {}, redirect: 'manual' },
+      signal: AbortSignal.timeout(10_000),
+    });
+    return [await answer.text(), readFileSync(caFile, 'utf8')];
+  };
+  const first = one.sessionCa;
+  // A command on a machine of its own, with the store of one of them.
+  const folder = { dataDir: dirname(dirname(one.caFile)) };
+  expect(await rotateCa(folder, one.store, undefined)).toBe(true);
+  const next = one.store.database.fact('ca_next_certificate') ?? '';
+  for (const gateway of [one, two]) {
+    await until(async () => (await shown(gateway)).join() === [first + next, first].join(), 'both CAs');
+  }
+  await retireCa(folder, one.store, true);
+  for (const gateway of [one, two]) {
+    await until(async () => (await shown(gateway)).join() === [next, next].join(), 'the next CA');
+  }
+  const back = await startClusterNode(databaseUrl(), undefined, { dataDir });
+  expect([back.sessionCa, ...(await shown(back))]).toEqual([next, next, next]);
 });
 
 /** Two gateways, and an authtoken that both know. @param host of the second one; left out: that of the first one, too */

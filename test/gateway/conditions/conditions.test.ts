@@ -50,6 +50,7 @@ let away: string | null;
 let detour: { through: string; reason: string } | null;
 let isVacant: boolean;
 let unreadable: Undecryptable | null;
+let nextCa: ReturnType<ConditionSources['nextCa']>;
 let unreached: Unreached[];
 let activity: { lostAt: number };
 let sessions: LiveSession[];
@@ -70,6 +71,7 @@ beforeEach(async () => {
   detour = null;
   isVacant = false;
   unreadable = null;
+  nextCa = null;
   unreached = [];
   sessions = [];
   aheadMs = 0;
@@ -89,6 +91,7 @@ beforeEach(async () => {
       databaseDetour: () => detour,
       hasNoPrimary: () => isVacant,
       undecryptable: () => unreadable,
+      nextCa: () => nextCa,
       hasDailyBackups: true,
       unreached: () => unreached,
     },
@@ -258,6 +261,16 @@ const TABLE: Record<ConditionId, Row> = {
       return () => {
         unreadable = null;
       };
+    },
+  },
+  ca_change: {
+    words: /^1 device is lost when the present CA ends at 2027-01-01T00:00:00Z, as .*: old\.site\.example\.com$/,
+    make: async () => {
+      const { devices, database } = server.store;
+      const since = new Date(Date.now() - 49 * HOUR_MS).toISOString();
+      nextCa = { id: 'next', since, endsAt: '2027-01-01T00:00:00Z' };
+      const row = await joinedDevice(server.store, { site: 'site.example.com', name: 'old', last_seen_at: null });
+      return () => database.write(() => devices.update({ ...row, trusted_cas: ['first', 'next'] }));
     },
   },
   no_primary: {

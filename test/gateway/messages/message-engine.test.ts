@@ -16,6 +16,7 @@ import { SecretsBox } from '../../../src/lib/secrets-box.ts';
 import { CONDITIONS, type ConditionId } from '../../../src/management/condition-kinds.ts';
 import { MessageRuleCreate } from '../../../src/management/resources/message-rule.ts';
 import { joinedDevices } from '../../support/joined-devices.ts';
+import { liveOf } from '../../support/nothing-online.ts';
 import { silentLog } from '../../support/silent-log.ts';
 import { SteeredClock } from '../../support/steered-clock.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
@@ -51,9 +52,10 @@ function started(of: Store = store, isOwn: () => boolean = () => isSender): Mess
     ...{ endpoints: { list: () => [], labeled: () => [] }, counters: new EdgeCounters() },
     ...{ activity: { lostAt: Number.NEGATIVE_INFINITY }, dataDir: folder, hasDailyBackups: false, releases: () => [] },
     ...{ databaseAway: () => null, databaseDetour: () => null, hasNoPrimary: () => false, latencyLimitMs: 0, runs: '' },
+    nextCa: () => null,
     undecryptable: () => null,
   };
-  const live = { sessions: () => [...online].map((credentialId) => ({ credentialId }) as LiveSession) };
+  const live = liveOf({ sessions: () => [...online].map((credentialId) => ({ credentialId }) as LiveSession) });
   return new MessageEngine(
     { store: of, clock, log: silentLog },
     {

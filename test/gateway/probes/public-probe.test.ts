@@ -39,7 +39,7 @@ const action = (type: string, config: object = {}) => rule({ type, config });
 
 function probe(own: Partial<ConstructorParameters<typeof PublicProbe>[0]> = {}): PublicProbe {
   const here = { host: '127.0.0.1', ports: { http: gateway.httpPort, https: gateway.httpsPort } };
-  return new PublicProbe({ ownName: null, resolvers: null, tokens, caPem: gateway.sessionCa, here, ...own });
+  return new PublicProbe({ ownName: null, resolvers: null, tokens, trusted: () => gateway.sessionCa, here, ...own });
 }
 
 /** An endpoint with a policy, of the SDK. @returns its URL, and how to ask it */
@@ -132,7 +132,7 @@ it('takes no certificate that clients would not take, and no other server for th
     const options = { subject: `CN=${name}`, names: [name], issuer, notBefore: new Date('2020-01-01'), ...own };
     const { certificatePem: cert, privateKeyPem: key } = await issueCertificate(options);
     const https = await listening(createHttpsServer({ cert, key }, (_req, res) => void res.end()));
-    return { here: { host: '127.0.0.1', ports: { http: https, https } }, caPem: issuer.certificatePem };
+    return { here: { host: '127.0.0.1', ports: { http: https, https } }, trusted: () => issuer.certificatePem };
   };
   const cam = { url: `https://cam.${DOMAIN}`, access: ['everyone'] } as const;
   const expired = await serve(`cam.${DOMAIN}`, { notAfter: new Date(Date.now() - 60_000) });

@@ -7,6 +7,7 @@ import { resumeVersion, stoppedVersions } from '../../../src/gateway/store/agent
 import { openStore, type Store } from '../../../src/gateway/store/store.ts';
 import { issueCredential } from '../../../src/gateway/store/tokens.ts';
 import { SecretsBox } from '../../../src/lib/secrets-box.ts';
+import { liveOf } from '../../support/nothing-online.ts';
 import { silentLog } from '../../support/silent-log.ts';
 import { SteeredClock } from '../../support/steered-clock.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
@@ -22,7 +23,7 @@ let events: { type: string; object: Readonly<Record<string, unknown>> }[];
 
 /** A gateway that has just started, with the database that is there. */
 function start(): FleetUpdates {
-  const live = { sessions: () => [...online].map((credentialId) => ({ credentialId }) as LiveSession) };
+  const live = liveOf({ sessions: () => [...online].map((credentialId) => ({ credentialId }) as LiveSession) });
   const activity = {
     note: (type: string, describe: () => Readonly<Record<string, unknown>>) =>
       void events.push({ type, object: describe() }),

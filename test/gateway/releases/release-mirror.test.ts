@@ -39,7 +39,7 @@ async function joinedDevice(name: string, folder = temporaryFolder()): Promise<s
   const config = join(folder, 'etc/device-agent');
   mkdirSync(join(folder, 'var/lib/device-agent'), { recursive: true });
   const files = { installation: `${config}/enrolment.json`, settings: `${config}/settings.env`, settingsMode: 0o640 };
-  const paths = { ...files, authtoken: `${config}/authtoken`, ca: `${config}/gateway-ca.pem` };
+  const paths = { ...files, authtoken: `${config}/authtoken`, ca: `${config}/gateway-ca.pem`, dataDir: folder };
   const options = { name, proxies: NO_PROXIES, clock: systemClock, deadline: 0, onWait: () => {} };
   await joinSite(await inviteTo(gateway), paths, options);
   return folder;

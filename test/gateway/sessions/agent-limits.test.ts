@@ -1,8 +1,13 @@
 import { expect, it } from 'vitest';
-import { GlitchLimits, LoggedSessions, RequestTurns } from '../../../src/gateway/sessions/agent-limits.ts';
+import { GlitchLimits, LoggedSessions, RequestTurns, sessionsIn } from '../../../src/gateway/sessions/agent-limits.ts';
 import { recordingLog } from '../../support/silent-log.ts';
 import { SteeredClock } from '../../support/steered-clock.ts';
 import { settle } from '../../support/until.ts';
+
+it('the sessions that a gateway takes follow its memory', () => {
+  const GIB = 1024 * MIB;
+  expect([GIB / 4, GIB, 2.5 * GIB, 1024 * GIB].map(sessionsIn)).toEqual([2_048, 8_192, 20_480, 100_000]);
+});
 
 const NOW = 5 * 24 * 3_600_000;
 

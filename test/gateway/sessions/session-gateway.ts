@@ -50,7 +50,7 @@ export class SessionGateway {
     const store = openGatewayStore({ dataDir: dir, encryptionKey: null });
     gateway.authtoken = await issueEmbeddedAuthtoken(store);
     gateway.#store = store;
-    const { limits = {}, unauthenticated = 256, ...own } = options;
+    const { limits = {}, unauthenticated = 256, issueCertificate = () => ca.issue(SESSION_NAMES), ...own } = options;
     const { endpoints } = gateway;
     const context = {
       store,
@@ -74,7 +74,7 @@ export class SessionGateway {
         { store, endpoints, addresses },
         { policies, tcpPorts: null, leases: null, watch: null },
       ),
-      issueCertificate: () => ca.issue(SESSION_NAMES),
+      issueCertificates: async () => [{ id: ca.id, ...(await issueCertificate()) }],
       leases: null,
       node: null,
       relays: null,

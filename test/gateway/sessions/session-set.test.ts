@@ -43,6 +43,13 @@ function expectFoundAsIn(all: readonly Session[], set: SessionSet<Session>, want
   expect([...set.withId(id)]).toEqual(all.filter((one) => one.id === id));
   expect([...set.ofCredential(credential.id)]).toEqual(all.filter(isOfCredential));
   expect(new Set(set.replacedBy(wanted))).toEqual(new Set(all.filter(isReplaced)));
+  const newestById = new Map(all.map((one) => [one.id, one]));
+  const ids = [...newestById.keys()].sort().reverse();
+  expect(set.ids).toBe(ids.length);
+  const isNewest = (one: Session) => newestById.get(one.id) === one;
+  expect([...set.below(null)].every(isNewest)).toBe(true);
+  expect([...set.below(null)].map((one) => one.id).join()).toBe(ids.join());
+  expect([...set.below(id)].map((one) => one.id).join()).toBe(ids.filter((each) => each < id).join());
   const shareOf = (holder: string) => all.filter((one) => one.credential.id === holder);
   const most = Math.max(0, ...all.map((one) => shareOf(one.credential.id).length));
   const newest = set.newestOfLargestShare(credential.id);

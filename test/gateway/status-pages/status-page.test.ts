@@ -11,6 +11,7 @@ import type { StatusFile } from '../../../src/traffic-policy/ports.ts';
 import { startTestGateway } from '../../support/gateway.ts';
 import { GatewayClient } from '../../support/gateway-client.ts';
 import { exchange } from '../../support/https-exchange.ts';
+import { liveOf } from '../../support/nothing-online.ts';
 import { silentLog } from '../../support/silent-log.ts';
 import { SteeredClock } from '../../support/steered-clock.ts';
 
@@ -39,7 +40,7 @@ beforeEach(() => {
   };
   sources = {
     live: {
-      endpoints: () => [...online].map((url) => ({ url }) as LiveEndpoint),
+      ...liveOf({ endpoints: () => [...online].map(endpointAt) }),
       askElsewhere: async () => ({ counted: [], missing }),
     },
     history: { read },
@@ -47,6 +48,10 @@ beforeEach(() => {
     since: clock.now() - 3_600_000,
   };
 });
+
+function endpointAt(url: string): LiveEndpoint {
+  return { url, host: new URL(url).hostname, proto: 'https', internal: false } as LiveEndpoint;
+}
 
 /** What only devices say. */
 const NOTHING = { away: 0, machine: null };

@@ -42,7 +42,7 @@ it('while an update of the gateway is tried, agents are served, and changes wait
       rmSync(mark, { force: true });
     },
   };
-  await joinSite(code, { ...files, settingsMode: 0o600, authtoken: null }, options);
+  await joinSite(code, { ...files, settingsMode: 0o600, authtoken: null, dataDir: folder }, options);
   expect(waits).toEqual(['it answered with status 503']);
   expect(await api.call('POST', '/reserved_domains', { name: 'a.example.com' })).toMatchObject({ status: 201 });
   await command();

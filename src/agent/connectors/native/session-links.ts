@@ -146,7 +146,7 @@ export class SessionLinks {
 
   tick(): void {
     const isBusy = this.use.isBusy(performance.now(), this.options.pace.moreMs);
-    for (const link of this.#links) link.tick(isBusy);
+    for (const link of [...this.#links]) link.tick(isBusy);
     void this.#agreeOnPace();
   }
 
@@ -180,7 +180,7 @@ export class SessionLinks {
   }
 
   close(reason: string): void {
-    for (const link of this.#links) link.connection.close(new Error(reason));
+    for (const link of [...this.#links]) link.connection.close(new Error(reason));
   }
 
   #linkOver(socket: Duplex): SessionLink {

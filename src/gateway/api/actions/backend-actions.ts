@@ -28,7 +28,7 @@ export function backendActions(context: ApiContext) {
 }
 
 function tunnelsWith(live: LiveView, selector: Labels): LiveTunnel[] {
-  return live.tunnels().filter((tunnel) => matchesLabels(tunnel, selector));
+  return [...live.find.tunnelsWith(selector)];
 }
 
 export function matchesLabels({ labels }: LiveTunnel, selector: Labels): boolean {

@@ -6,7 +6,6 @@ import { type EnrolmentKey, enrolmentKeys } from '../../../management/resources/
 import { deviceDomain } from '../../devices/device-names.ts';
 import { createEnrolmentKey, joinCode } from '../../devices/invite.ts';
 import { approveDevice, deleteDevice, revokeDevice, rotateDevice, updateDevice } from '../../devices/manage-devices.ts';
-import type { LiveSession, LiveTunnel } from '../../endpoints/live-view.ts';
 import type { DeviceRow, EnrolmentKeyRow } from '../../store/devices.ts';
 import { changed } from '../../store/sql/table.ts';
 import type { Store } from '../../store/store.ts';
@@ -28,7 +27,7 @@ function actionsOnDevices(context: ApiContext): ActionsOf<typeof OPERATIONS.devi
   const { store, live, place } = context;
   const { database, devices: rows } = store;
   const stored = (id: string) => found(rows.get(id), devices);
-  const shown = (row: DeviceRow) => showDevice(context, row, liveSessions(context));
+  const shown = (row: DeviceRow) => showDevice(context, row);
   const changeBy = ({ by }: ApiCaller): Change => ({ by, tcpHost: place.tcpHost });
   const act =
     (action: (store: Store, device: DeviceRow, change: Change) => DeviceRow) =>
@@ -44,10 +43,8 @@ function actionsOnDevices(context: ApiContext): ActionsOf<typeof OPERATIONS.devi
     getHistory: historyActions(context).ofDevice,
     get: (id) => shown(stored(id)),
     list: (before, limit, filters) => {
-      const online = liveSessions(context);
-      const credentials = [...online.sessions.keys()].filter((id) => id !== null);
-      const part = rows.chosen(before, limit, filters, credentials);
-      return shownPart(part, (row) => showDevice(context, row, online));
+      const online = () => live.sessions().flatMap(({ credentialId }) => credentialId ?? []);
+      return shownPart(rows.chosen(before, limit, filters, online), shown);
     },
     async update(id, body, caller) {
       const row = await database.write(() => updateDevice(store, stored(id), body, changeBy(caller)), caller);
@@ -70,27 +67,11 @@ function actionsOnDevices(context: ApiContext): ActionsOf<typeof OPERATIONS.devi
   };
 }
 
-/** What is online: sessions by the id of their authtoken, tunnels by that of their session. */
-export interface OnlineDevices {
-  readonly sessions: ReadonlyMap<string | null, LiveSession>;
-  readonly tunnels: ReadonlyMap<string, readonly LiveTunnel[]>;
-}
-
-export function liveSessions({ live }: ApiContext): OnlineDevices {
-  const tunnels = new Map<string, LiveTunnel[]>();
-  for (const tunnel of live.tunnels()) {
-    const known = tunnels.get(tunnel.sessionId);
-    if (known) known.push(tunnel);
-    else tunnels.set(tunnel.sessionId, [tunnel]);
-  }
-  return { sessions: new Map(live.sessions().map((session) => [session.credentialId, session])), tunnels };
-}
-
-export function showDevice(context: ApiContext, stored: DeviceRow, online: OnlineDevices): Device {
-  const { store, links, sightings } = context;
+export function showDevice(context: ApiContext, stored: DeviceRow): Device {
+  const { store, links, sightings, live } = context;
   const row = sightings.latest(stored);
-  const session = row.credential_id === null ? undefined : online.sessions.get(row.credential_id);
-  const tunnels = (session && online.tunnels.get(session.id)) ?? [];
+  const session = row.credential_id === null ? undefined : live.find.sessionsOf(row.credential_id).at(-1);
+  const tunnels = session ? live.find.tunnelsOf(session.id) : [];
   return {
     ...membersOf(row, devices.answer),
     uri: links.of(devices, row.id),

@@ -10,7 +10,7 @@ import { reservedDomains } from '../../../management/resources/reserved-domain.t
 import { tlsEdges } from '../../../management/resources/tls-edge.ts';
 import { tunnelSessions, tunnels } from '../../../management/resources/tunnel.ts';
 import { isGatewayName, isUnderBaseDomain } from '../../endpoints/domain-names.ts';
-import { addressOfUrl, type CloudAddress, placeOf } from '../../endpoints/endpoint-address.ts';
+import { addressOfUrl, type CloudAddress } from '../../endpoints/endpoint-address.ts';
 import type { LiveEndpoint } from '../../endpoints/live-view.ts';
 import type { EndpointProtocol } from '../../endpoints/online-endpoint.ts';
 import type { AuditRow } from '../../store/audit-log.ts';
@@ -31,13 +31,17 @@ export function endpointActions(context: ApiContext): { endpoints: ActionsOf<typ
   const { database, cloudEndpoints: rows } = store;
   const reads = liveActions(
     endpoints,
-    () => live.endpoints(),
+    {
+      all: () => live.endpoints(),
+      get: (id) => live.find.endpoint(id),
+      below: (id) => live.find.endpointsBelow(id),
+    },
     (endpoint) => showEndpoint(context, endpoint),
     (filters: EndpointFilters) => choiceOf(context, filters),
   );
   const stored = (id: string): CloudEndpointRow => {
     const row = rows.get(id);
-    if (row === null && live.endpoints().some((endpoint) => endpoint.id === id)) {
+    if (row === null && live.find.endpoint(id) !== null) {
       throw refuse(400, 18014, 'not a cloud endpoint: change it at the agent or the TLS edge that it belongs to');
     }
     return found(row, endpoints);
@@ -176,9 +180,7 @@ function checkAddress(context: ApiContext, row: CloudEndpointRow): void {
   if (!row.internal && row.proto === 'tcp') checkPort(context, row);
   else if (!row.internal) checkName(context, row);
   for (const other of store.cloudEndpoints.at(row.place)) if (other.id !== row.id) checkPool(row, other);
-  const isBoundHere = live
-    .endpoints()
-    .some((endpoint) => endpoint.type === 'ephemeral' && placeOf(endpoint) === row.place);
+  const isBoundHere = live.find.endpointsAt(row.place).some(({ type }) => type === 'ephemeral');
   if (isBoundHere || cloudEndpoints.isLeased(row.place)) {
     throw refuse(400, 334, 'url: an agent has bound it; stop that endpoint, or bind it as an internal one');
   }

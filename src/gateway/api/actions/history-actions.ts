@@ -39,11 +39,11 @@ export function historyActions(context: ApiContext) {
         ),
     },
     ofEndpoint: (id: string, query: HistoryQuery) => {
-      const { url } = found(live.endpoints().find((endpoint) => endpoint.id === id) ?? null, endpoints);
+      const { url } = found(live.find.endpoint(id), endpoints);
       return read(context, { kind: 'endpoint', key: url }, query, `${endpoints.path}/${id}/history`);
     },
     topOfEndpoint: async (id: string): Promise<TopRequests> => {
-      const { url } = found(live.endpoints().find((endpoint) => endpoint.id === id) ?? null, endpoints);
+      const { url } = found(live.find.endpoint(id), endpoints);
       if (!context.history) throw noHistory();
       const { since, requests, missed, paths, networks, statuses } = await context.history.top(url);
       const shown = (list: readonly Frequent[]) =>

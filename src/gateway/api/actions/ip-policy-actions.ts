@@ -44,7 +44,7 @@ function ipPolicyRuleActions(context: ApiContext): Actions<typeof ipPolicyRules>
   /** Ends sessions of agents that an IP restriction no longer allows. */
   const inEffect = async <T>(policyId: string, done: Promise<T>): Promise<T> => {
     const answer = await done;
-    if (store.ipRestrictions.naming(policyId).length > 0) await live.revoke({});
+    if (store.ipRestrictions.naming(policyId).length > 0) await live.revoke({ addresses: true });
     return answer;
   };
   const policyOf = (id: string) => rows.get(id)?.ip_policy_id ?? '';
@@ -80,7 +80,7 @@ function ipRestrictionActions(context: ApiContext): Actions<typeof ipRestriction
   });
   const inEffect = async <T>(answer: Promise<T>): Promise<T> => {
     const answered = await answer;
-    await live.revoke({});
+    await live.revoke({ addresses: true });
     return answered;
   };
   return {

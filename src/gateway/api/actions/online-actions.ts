@@ -27,7 +27,11 @@ export function onlineActions(context: ApiContext) {
 function tunnelActions(context: ApiContext): ActionsOf<typeof OPERATIONS.tunnels> {
   return liveActions(
     tunnels,
-    () => context.live.tunnels(),
+    {
+      all: () => context.live.tunnels(),
+      get: (id) => context.live.find.tunnel(id),
+      below: (id) => context.live.find.tunnelsBelow(id),
+    },
     (tunnel) => showTunnel(context, tunnel),
   );
 }
@@ -36,7 +40,7 @@ function tunnelSessionActions(context: ApiContext) {
   const { live, store } = context;
   const { database } = store;
   const send = (command: SessionCommand) => async (id: string, _body: unknown, caller: ApiCaller) => {
-    const { credentialId } = found(live.sessions().find((each) => each.id === id) ?? null, tunnelSessions);
+    const { credentialId } = found(live.find.session(id), tunnelSessions);
     const device = deviceWith(context, credentialId)?.name ?? null;
     const after = { id, command, device, credential_id: credentialId };
     await database.write(() => database.noteChange({ table: 'agent_commands', before: null, after }), caller);
@@ -45,7 +49,11 @@ function tunnelSessionActions(context: ApiContext) {
   return {
     ...liveActions(
       tunnelSessions,
-      () => live.sessions(),
+      {
+        all: () => live.sessions(),
+        get: (id) => live.find.session(id),
+        below: (id) => live.find.sessionsBelow(id),
+      },
       (session) => showSession(context, session),
       (filters: TunnelSessionFilters) => {
         const ofDevice = deviceChoice(context, filters);
@@ -77,36 +85,53 @@ interface LiveChoice<Item> {
   readonly sorted: Readonly<Record<string, (item: Item) => string>>;
 }
 
+/** What is online of a kind: all, one by its id, and those with ids below one, the last id first. */
+interface Online<Item> {
+  all(): readonly Item[];
+  get(id: string): Item | null;
+  below(id: string | null): Iterable<Item>;
+}
+
 /** @param choose what filters mean; left out: there are none */
 export function liveActions<Item extends { id: string }, Shown, Filters extends ListFilters>(
   resource: ReadableResource,
-  online: () => readonly Item[],
+  online: Online<Item>,
   shown: (item: Item) => Shown,
   choose: (filters: Filters) => LiveChoice<Item> = () => ({ isWanted: () => true, sorted: {} }),
 ): { get(id: string): Shown; list(before: string | null, limit: number, filters: Filters): ListPart<Shown> } {
   return {
-    get: (id) => shown(found(online().find((item) => item.id === id) ?? null, resource)),
+    get: (id) => shown(found(online.get(id), resource)),
     list(before, limit, filters) {
       const { isWanted, sorted } = choose(filters);
       const { sort, after } = filters;
       const orderOf = sort && sorted[sort.by];
+      if (!orderOf) return { items: firstOf(online.below(before), isWanted, limit).map(shown) };
       const sign = sort?.isDescending ? -1 : 1;
       const compared = (a: Placed<Item>, b: Placed<Item>) =>
         sign * compare(a.value, b.value) || compare(b.item.id, a.item.id);
       const isNext = ({ item: { id }, value }: Placed<Item>) => {
-        const place = orderOf && after !== undefined ? sign * compare(value, after) : 0;
+        const place = after !== undefined ? sign * compare(value, after) : 0;
         return place > 0 || (place === 0 && (before === null || id < before));
       };
-      const page = online()
+      const page = online
+        .all()
         .filter(isWanted)
-        .map((item) => ({ item, value: orderOf?.(item) ?? '' }))
+        .map((item) => ({ item, value: orderOf(item) }))
         .filter(isNext)
         .sort(compared)
         .slice(0, limit);
-      const items = page.map(({ item }) => shown(item));
-      return orderOf ? { items, values: page.map(({ value }) => value) } : { items };
+      return { items: page.map(({ item }) => shown(item)), values: page.map(({ value }) => value) };
     },
   };
+}
+
+function firstOf<Item>(items: Iterable<Item>, isWanted: (item: Item) => boolean, limit: number): Item[] {
+  const first: Item[] = [];
+  for (const item of items) {
+    if (first.length >= limit) break;
+    if (isWanted(item)) first.push(item);
+  }
+  return first;
 }
 
 interface Placed<Item> {

@@ -4,6 +4,7 @@ import { type Person, people } from '../../../management/resources/person.ts';
 import { WRONG_VALUE } from '../../../management/resources/refusal.ts';
 import { admitting } from '../../endpoints/applications.ts';
 import { hasNoDomain } from '../../endpoints/domain-names.ts';
+import { foundAmong } from '../../endpoints/stored-endpoints.ts';
 import {
   addPerson,
   endSignIns,
@@ -57,7 +58,9 @@ export function personActions(context: ApiContext): { people: ActionsOf<typeof O
         }, caller),
       listEndpoints: (id, before, limit) => {
         const person = found(rows.get(id), people);
-        const online = () => admitting(live.endpoints(), person);
+        const admitted = admitting(live.endpoints(), person);
+        const { endpoint: get, endpointsBelow: below } = foundAmong(admitted);
+        const online = { all: () => admitted, get, below: (id: string | null) => below(id) };
         return liveActions(endpoints, online, (endpoint) => showEndpoint(context, endpoint)).list(before, limit, {});
       },
     },

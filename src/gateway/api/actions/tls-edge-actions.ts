@@ -12,7 +12,7 @@ import {
   tlsEdges,
 } from '../../../management/resources/tls-edge.ts';
 import { isGatewayName } from '../../endpoints/domain-names.ts';
-import { namePlace } from '../../endpoints/endpoint-address.ts';
+import { namePlace, tcpPlace } from '../../endpoints/endpoint-address.ts';
 import type { LiveEndpoint } from '../../endpoints/live-view.ts';
 import type { AuditRow } from '../../store/audit-log.ts';
 import { changed } from '../../store/sql/table.ts';
@@ -171,8 +171,9 @@ function checkHostport({ store, live, domains, addresses }: ApiContext, edgeId: 
   const isShared = port === addresses.ports.https || port === 443;
   if (isShared && store.cloudEndpoints.at(namePlace('tls', host)).length > 0)
     throw refuse(400, 7132, 'hostports: in use by a cloud endpoint');
-  const isBound = live
-    .endpoints()
+  const places = [namePlace('http', host), namePlace('tls', host), tcpPlace(port)];
+  const isBound = places
+    .flatMap((place) => live.find.endpointsAt(place))
     .some((endpoint) => endpoint.edgeId === null && addressesOf(endpoint).includes(hostport));
   if (isBound) throw refuse(400, 7132, 'hostports: in use by an agent');
 }

@@ -109,11 +109,10 @@ async function lastDays(context: ApiContext, asked: readonly string[]): Promise<
 
 /** The traffic of TLS edges counts for the tunnels behind them. */
 function subjectsOf({ store, live }: ApiContext, asked: readonly string[]): [id: string, of: SubjectName][] {
-  const urls = new Map(live.endpoints().flatMap(({ id, url, traffic }) => (traffic === null ? [] : [[id, url]])));
   return asked.flatMap((id): [string, SubjectName][] => {
     if (id.startsWith(devices.idPrefix)) return store.devices.get(id) ? [[id, { kind: 'device', key: id }]] : [];
-    const url = urls.get(id);
-    return url === undefined ? [] : [[id, { kind: 'endpoint', key: url }]];
+    const endpoint = live.find.endpoint(id);
+    return endpoint === null || endpoint.traffic === null ? [] : [[id, { kind: 'endpoint', key: endpoint.url }]];
   });
 }
 
@@ -146,9 +145,7 @@ interface About {
 function ofDevices({ store, live }: ApiContext, keys: readonly string[]): About {
   const rows = keys.flatMap((id) => store.devices.get(id) ?? []);
   const credentials = rows.flatMap((row) => [row.credential_id ?? [], row.former_credential_id ?? []].flat());
-  const urls = live
-    .endpoints()
-    .flatMap(({ credentialId, url }) => (credentials.includes(credentialId ?? '') ? url : []));
+  const urls = credentials.flatMap((id) => live.find.endpointsOf(id)).map(({ url }) => url);
   const [first] = rows;
   return {
     // Also one that was deleted has changes.
@@ -161,7 +158,7 @@ function ofDevices({ store, live }: ApiContext, keys: readonly string[]): About 
 
 function ofEndpoint(context: ApiContext, url: string): About {
   const { store, live, history } = context;
-  const online = live.endpoints().filter((endpoint) => endpoint.url === url);
+  const online = live.find.endpointsWithUrl(url);
   const bound = online.flatMap(({ credentialId }) => credentialId ?? []);
   const owner = bound.flatMap((id) => store.devices.byCredential(id)?.id ?? []);
   const {

@@ -15,8 +15,7 @@ import { lastBackup } from '../../store/last-backup.ts';
 import type { SqlValue } from '../../store/sql/sql-engine.ts';
 import { timestamp } from '../../store/store.ts';
 import type { TlsEdgeRow } from '../../store/tls-edges.ts';
-import { matchesLabels } from '../actions/backend-actions.ts';
-import { liveSessions, showDevice } from '../actions/device-actions.ts';
+import { showDevice } from '../actions/device-actions.ts';
 import { showDomain } from '../actions/reserved-domain-actions.ts';
 import type { ApiContext } from '../api-context.ts';
 
@@ -166,14 +165,13 @@ function domains(context: ApiContext): Pick<NeedsAttention, 'failedDomains'> {
 
 /** Edges whose tunnel group was deleted or has no tunnel. */
 function idleEdges({ store, live }: ApiContext): NeedsAttention['idleEdges'] {
-  const tunnels = live.tunnels();
   const groupOf = ({ backend }: TlsEdgeRow) => store.tunnelGroupBackends.get(backend?.backend_id ?? '');
   const idle = store.tlsEdges
     .where("backend ->> 'enabled' AND backend ->> 'backend_id' LIKE 'bkdtg\\_%' ESCAPE '\\' ORDER BY id DESC", [])
     .filter((edge) => {
       if (!edge.hostports?.length) return false;
       const labels = groupOf(edge)?.labels;
-      return !labels || !tunnels.some((tunnel) => matchesLabels(tunnel, labels));
+      return !labels || live.find.tunnelsWith(labels).length === 0;
     });
   const first = idle.slice(0, FIRST).map((edge) => {
     const { id, hostports, description } = edge;
@@ -183,11 +181,10 @@ function idleEdges({ store, live }: ApiContext): NeedsAttention['idleEdges'] {
 }
 
 function fleet(context: ApiContext): Pick<NeedsAttention, 'offline' | 'neverOnline' | 'pending'> {
-  const live = liveSessions(context);
-  const online = JSON.stringify([...live.sessions.keys()].filter((id) => id !== null));
+  const online = JSON.stringify(context.live.sessions().flatMap(({ credentialId }) => credentialId ?? []));
   const first = (condition: string, parameters: readonly SqlValue[]): Attention<SeenDevice> =>
     attention(context.store.devices, condition, parameters, (row) => {
-      const { id, name, last_seen_at, created_at } = showDevice(context, row, live);
+      const { id, name, last_seen_at, created_at } = showDevice(context, row);
       return { id, name, last_seen_at, created_at };
     });
   const isOffline = `status = 'enrolled' AND COALESCE(credential_id, '') NOT IN (SELECT value FROM json_each(?))`;

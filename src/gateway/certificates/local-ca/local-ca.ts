@@ -19,6 +19,8 @@ export interface LocalCa {
   readonly id: string;
   /** The CA that a client asks for, by its id; null: it asks for none of this gateway's. */
   among(ids: readonly string[]): LocalCa | null;
+  /** The CAs of the gateway, this one first: there is another while it is being changed. */
+  readonly all: readonly LocalCa[];
   /** The certificate on disk, or a new one. The first of the host names and IP addresses is its subject. */
   issue(names: readonly string[]): Promise<Leaf>;
   /** Issues a certificate (PEM) for a key, with names as in {@link LocalCa.issue}. It is not stored. */
@@ -44,6 +46,19 @@ export async function openLocalCa(dir: string, log: Log, now: () => number = Dat
   const isDue = stored === null || isCaDue(new X509Certificate(stored), now());
   const caPem = isDue ? await certifyItself(caFile, keyPem, now()) : stored;
   if (stored === null && storedKey === null) log.info({ ca: caFile }, 'certificate authority created');
+  return localCa({ caPem, keyPem, caFile, leaves: join(dir, 'leaves') }, log, now);
+}
+
+interface CaFiles {
+  caPem: string;
+  keyPem: string;
+  caFile: string;
+  /** Folder of its certificates. */
+  leaves: string;
+}
+
+/** A CA whose certificate and key are known. */
+export function localCa({ caPem, keyPem, caFile, leaves: dir }: CaFiles, log: Log, now = Date.now): LocalCa {
   let certifier: Promise<CertifyLeaf> | null = null;
   const certify = async (names: readonly string[], privateKeyPem: string) => {
     const leafKey = createPrivateKey(privateKeyPem);
@@ -52,7 +67,7 @@ export async function openLocalCa(dir: string, log: Log, now: () => number = Dat
   };
   const certificate = new X509Certificate(caPem);
   const leaves = new CertificateFiles({
-    dir: join(dir, 'leaves'),
+    dir,
     ca: certificate,
     issue: async (names) => {
       const key = await makePrivateKey('ecdsa');
@@ -66,6 +81,9 @@ export async function openLocalCa(dir: string, log: Log, now: () => number = Dat
     ...{ caFile, caPem, id, certify },
     issue: (names) => leaves.leafFor(names),
     among: (ids) => (ids.includes(id) ? ca : null),
+    get all() {
+      return [ca];
+    },
   };
   return ca;
 }

@@ -2,24 +2,49 @@ import { X509Certificate } from 'node:crypto';
 import { existsSync, readFileSync } from 'node:fs';
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { OperatorError } from '../../../lib/errors.ts';
+import { messageOf, OperatorError } from '../../../lib/errors.ts';
 import { writeDurably } from '../../../lib/files/durable-write.ts';
 import type { Log } from '../../../lib/log/log.ts';
+import { caIdOf } from '../../../lib/network/pinned-chain.ts';
 import type { Store } from '../../store/store.ts';
+import { CA_CERTIFICATE as CERTIFICATE, endedCas, CA_KEY as KEY, noteCertificates } from './ca-rotation.ts';
 import { type LocalCa, makeCa, openLocalCa } from './local-ca.ts';
 
-/** Rows of `facts`. */
-const CERTIFICATE = 'ca_certificate';
-const KEY = 'ca_key';
+/**
+ * Opens the present CA of a gateway: that of the database, which all gateways of a shared one have, and one whose CA was changed
+ * before. Else, it is in the folder alone.
+ *
+ * @throws {OperatorError} as {@link openLocalCa}; also when the folder has another CA than the database
+ */
+export async function openPresentCa(folder: string, store: CaStore, log: Log): Promise<LocalCa> {
+  const { database } = store;
+  await noteCertificates(store, [...certificateFile(folder)]).catch(() => {}); // Before it is renewed; the next start tries again.
+  const isHere = !database.isReplica && database.fact(CERTIFICATE) === null;
+  const ca = isHere ? await openLocalCa(folder, log) : await openSharedCa(folder, store, log);
+  await noteCertificates(store, [ca.caPem]).catch((reason: unknown) => {
+    log.warn({ reason: messageOf(reason) }, 'certificate authority not recorded in the database');
+  });
+  return ca;
+}
+
+type CaStore = Pick<Store, 'database' | 'box'>;
+
+function* certificateFile(folder: string): Iterable<string> {
+  const file = join(folder, 'ca.pem');
+  if (existsSync(file)) yield readFileSync(file, 'utf8');
+}
 
 /** Opens the one CA of all gateways of a shared database. @throws {OperatorError} as {@link openLocalCa}, for another too */
-export async function openSharedCa(folder: string, { database, box }: Store, log: Log): Promise<LocalCa> {
+async function openSharedCa(folder: string, { database, box }: CaStore, log: Log): Promise<LocalCa> {
   if (database.fact(CERTIFICATE) === null) {
     const { caPem, keyPem } = await firstCa(folder, log);
     await shareCa({ database, box }, caPem, keyPem);
   }
   const certificate = database.fact(CERTIFICATE) ?? '';
-  await restore(folder, certificate, () => box.open(Buffer.from(database.fact(KEY) ?? '', 'base64'), KEY));
+  await restore(folder, certificate, {
+    key: () => box.open(Buffer.from(database.fact(KEY) ?? '', 'base64'), KEY),
+    ended: endedCas(database),
+  });
   const ca = await openLocalCa(folder, log);
   if (ca.caPem === certificate) return ca;
   // A renewed certificate; the next start tries again.
@@ -47,19 +72,24 @@ async function firstCa(folder: string, log: Log): Promise<{ caPem: string; keyPe
   return { caPem, keyPem: readFileSync(join(folder, 'ca-key.pem'), 'utf8') };
 }
 
-async function restore(folder: string, certificate: string, key: () => string): Promise<void> {
+async function restore(
+  folder: string,
+  certificate: string,
+  { key, ended }: { key: () => string; ended: readonly string[] },
+): Promise<void> {
   const [caFile, keyFile] = [join(folder, 'ca.pem'), join(folder, 'ca-key.pem')];
-  if (!existsSync(caFile)) {
+  const present = existsSync(caFile) ? readFileSync(caFile, 'utf8') : null;
+  if (present === certificate) return;
+  // One that has ended was replaced while this gateway did not run, or was killed at it.
+  if (present === null || ended.includes(caIdOf(new X509Certificate(present)))) {
     await mkdir(folder, { recursive: true });
     await writeDurably(keyFile, key(), 0o600);
     await writeDurably(caFile, certificate, 0o644);
     return;
   }
-  const present = readFileSync(caFile, 'utf8');
-  if (present === certificate) return;
   if (!keyOf(present).equals(keyOf(certificate)))
     throw new OperatorError(
-      `${caFile} is not the CA of the shared database: move ca.pem, ca-key.pem and the folder leaves in ${folder} aside`,
+      `${caFile} is not the CA of the database: move ca.pem, ca-key.pem and the folder leaves in ${folder} aside`,
     );
   // It was renewed by another gateway.
   await writeDurably(caFile, certificate, 0o644);

@@ -4,7 +4,7 @@ import type { SharedRate } from '../../../lib/bandwidth.ts';
 import type { ClientBandwidth } from '../../../traffic-policy/policy-subjects.ts';
 import type { GatewayEndpoint } from '../../endpoints/online-endpoint.ts';
 import { resetConnection } from '../http/error-response.ts';
-import { PacedStream } from './paced-stream.ts';
+import { LimitedStream } from './limited-stream.ts';
 
 interface Closable {
   once(event: 'close', listener: () => void): unknown;
@@ -64,7 +64,7 @@ export function pipeBoth(client: Duplex, upstream: Duplex, bandwidth?: ClientBan
 }
 
 function pipe(from: Duplex, to: Duplex, rate: SharedRate | null): () => void {
-  const paced = rate === null ? null : new PacedStream(rate);
+  const paced = rate === null ? null : new LimitedStream(rate);
   const first = paced ?? to;
   from.pipe(first);
   paced?.pipe(to);

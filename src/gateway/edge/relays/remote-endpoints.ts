@@ -123,8 +123,8 @@ export interface RemoteEndpointsOptions {
   nodes: Pick<OtherNodes, 'withShared' | 'withInternal'>;
   /** A name that every node has a certificate for. */
   commonName: string;
-  /** Certificates of CAs that other nodes may have theirs from, besides the public ones. */
-  authority: string;
+  /** PEM of CAs that other nodes may have theirs from, besides the public ones. */
+  authority: () => string;
   /** Whether a certificate is the one that this node has for a name, too. */
   isOurs: (host: string, certificate: X509Certificate) => boolean;
   health: LinkHealth;
@@ -136,7 +136,7 @@ export interface RemoteEndpointsOptions {
 /** What other nodes serve of the requests that are decrypted here. */
 export class RemoteEndpoints {
   readonly #endpoints = new Map<string, RemoteEndpoint>();
-  #authorities: SecureContext | undefined;
+  #authorities: { of: string; context: SecureContext } | undefined;
   readonly #memory: MemoryBudget;
 
   constructor(private readonly options: RemoteEndpointsOptions) {
@@ -264,8 +264,10 @@ export class RemoteEndpoints {
   async #secure(link: Socket, host: string): Promise<TLSSocket> {
     const { authority, isOurs } = this.options;
     // Reading all authorities takes many milliseconds.
-    this.#authorities ??= createSecureContext({ ca: [...rootCertificates, authority] });
-    const secureContext = this.#authorities;
+    const of = authority();
+    if (this.#authorities?.of !== of)
+      this.#authorities = { of, context: createSecureContext({ ca: [...rootCertificates, of] }) };
+    const { context: secureContext } = this.#authorities;
     const secured = connectTls({
       ...{ socket: link, servername: host, secureContext, ALPNProtocols: ['http/1.1'] },
       rejectUnauthorized: false,
@@ -292,7 +294,7 @@ export function nodeAsker(by: string, box: SecretsBox, commonName: string, now: 
     nodes: { withShared: none, withInternal: none },
     commonName,
     // That it accepts the ticket says who it is.
-    authority: '',
+    authority: () => '',
     isOurs: () => true,
     health: NO_HEALTH,
     forget: none,

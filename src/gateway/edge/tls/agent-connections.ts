@@ -17,7 +17,13 @@ export class AgentConnections {
   constructor(
     readonly name: string,
     private readonly silenceTimeout = 30_000,
+    /** Names that it had before: agents that were away know no other one. */
+    private readonly formerNames: readonly string[] = [],
   ) {}
+
+  get names(): readonly string[] {
+    return [this.name, ...this.formerNames];
+  }
 
   /** Starts serving. Agents that connected before have waited: their SDKs would count a refusal as a failed attempt. */
   open(server: AgentServer): void {

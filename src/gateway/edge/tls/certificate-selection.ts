@@ -36,7 +36,15 @@ export class CertificateSelection {
   ) {
     const { ca, defaultNames } = options;
     this.#leaves = new CertificateCache(ca, 1024);
-    this.#default = new CertificateCache({ issue: () => ca.issue(defaultNames) }, 1);
+    this.#default = new CertificateCache(
+      {
+        issue: () => ca.issue(defaultNames),
+        get id() {
+          return ca.id;
+        },
+      },
+      1,
+    );
   }
 
   async prepare(): Promise<void> {
@@ -49,7 +57,8 @@ export class CertificateSelection {
    * @throws when a certificate cannot be issued
    */
   async pairFor(name: string, asked: readonly string[] = []): Promise<CertifiedKey> {
-    if (asked.length > 0 && this.options.isOwnName(name)) {
+    // Clients that connect to an address name no host.
+    if (asked.length > 0 && (name === '' || this.options.isOwnName(name))) {
       const ca = this.options.ca.among(asked);
       if (ca !== null) return this.#leavesOf(ca).leafFor(name);
     }
@@ -63,7 +72,9 @@ export class CertificateSelection {
   }
 
   #leavesOf(ca: LocalCa): CertificateCache {
-    const leaves = this.#asked.get(ca.id) ?? new CertificateCache(ca, MAX_OWN_NAMES);
+    const { defaultNames } = this.options;
+    const issue = (names: readonly string[]) => ca.issue(names[0] === '' ? defaultNames : names);
+    const leaves = this.#asked.get(ca.id) ?? new CertificateCache({ id: ca.id, issue }, MAX_OWN_NAMES);
     this.#asked.set(ca.id, leaves);
     return leaves;
   }
@@ -103,6 +114,8 @@ function parentWildcard(name: string): string {
 }
 
 interface Entry {
+  /** See `LocalCa`: another one issues it again. */
+  ca: string;
   leaf: Promise<Leaf>;
   /** When the clock is set back behind this, the certificate may not be valid yet. */
   issuedAt: number;
@@ -111,11 +124,11 @@ interface Entry {
 
 /** The local CA's certificates by hostname, issued on first use. One each: many clients reject wildcards like *.localhost. */
 export class CertificateCache {
-  readonly #ca: Pick<LocalCa, 'issue'>;
+  readonly #ca: Pick<LocalCa, 'issue' | 'id'>;
   readonly #now: () => number;
   readonly #entries: BoundedMap<string, Entry>;
 
-  constructor(ca: Pick<LocalCa, 'issue'>, limit: number, now: () => number = Date.now) {
+  constructor(ca: Pick<LocalCa, 'issue' | 'id'>, limit: number, now: () => number = Date.now) {
     this.#ca = ca;
     this.#entries = new BoundedMap(limit);
     this.#now = now;
@@ -129,13 +142,14 @@ export class CertificateCache {
   leafFor(name: string): Promise<Leaf> {
     const known = this.#entries.get(name);
     const now = this.#now();
-    const entry = known && known.issuedAt <= now && now < known.renewAt ? known : this.#issue(name, now);
+    const isPresent = known?.ca === this.#ca.id;
+    const entry = known && isPresent && known.issuedAt <= now && now < known.renewAt ? known : this.#issue(name, now);
     this.#entries.set(name, entry);
     return entry.leaf;
   }
 
   #issue(name: string, issuedAt: number): Entry {
-    const entry: Entry = { leaf: this.#ca.issue([name]), issuedAt, renewAt: Infinity };
+    const entry: Entry = { ca: this.#ca.id, leaf: this.#ca.issue([name]), issuedAt, renewAt: Infinity };
     entry.leaf.then(
       ({ renewAt }) => {
         entry.renewAt = renewAt;

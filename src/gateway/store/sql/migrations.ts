@@ -750,6 +750,16 @@ const MIGRATIONS: readonly string[] = [
   ALTER TABLE devices ADD COLUMN metered INTEGER;
   ALTER TABLE devices ADD COLUMN link TEXT;
   `,
+  `
+  -- The ids of the gateway's CAs that it trusts, as it has last said.
+  ALTER TABLE devices ADD COLUMN trusted_cas TEXT;
+  `,
+  `
+  -- Few of many, and asked for every few seconds.
+  CREATE INDEX devices_offline ON devices (last_seen_at, id)
+    WHERE status = 'enrolled' AND online = 0 AND last_seen_at IS NOT NULL;
+  CREATE INDEX devices_with_budget ON devices (id) WHERE data_budget IS NOT NULL;
+  `,
 ];
 
 /** Of a database that this program has written. */

@@ -44,7 +44,7 @@ async function circle(count: number, limits: { linkMemory?: number } = {}, empti
           return emptied ? places[(at + 1) % count] : undefined;
         },
       },
-      authority: ca.caPem,
+      authority: () => ca.caPem,
       isOurs: () => false,
       dial: NO_DATABASE,
       log,
@@ -166,7 +166,7 @@ it('a client network has some connections to other nodes, and leaves as many for
   onTestFinished(() => void node.close());
   const endpoints = new RemoteEndpoints({
     ...{ tickets: new RelayTickets(() => ['key'], 'self', Date.now), nodes: othersWith(() => place), commonName: '' },
-    ...{ authority: '', isOurs: () => false, health: NO_HEALTH, forget: () => {} },
+    ...{ authority: () => '', isOurs: () => false, health: NO_HEALTH, forget: () => {} },
     linkMemory: 512 * 1024,
   });
   const open = (ip: string) => {

@@ -64,7 +64,7 @@ async function threeNodes({ Tickets = RelayTickets }: { Tickets?: typeof RelayTi
         tickets,
         nodes,
         commonName: 'api.localhost',
-        authority: ca.caPem,
+        authority: () => ca.caPem,
         isOurs: () => true,
         dial: NO_DATABASE,
         log: silentLog,

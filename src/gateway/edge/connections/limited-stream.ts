@@ -2,7 +2,7 @@ import { Transform, type TransformCallback } from 'node:stream';
 import type { SharedRate } from '../../../lib/bandwidth.ts';
 
 /** Passes bytes on at a rate that connections share. */
-export class PacedStream extends Transform {
+export class LimitedStream extends Transform {
   #giveUp = () => {};
 
   constructor(private readonly rate: SharedRate) {

@@ -1,0 +1,94 @@
+import { join } from 'node:path';
+import { messageOf } from '../../lib/errors.ts';
+import { writeDurably } from '../../lib/files/durable-write.ts';
+import type { Log } from '../../lib/log/log.ts';
+import { caIdOf, certificatesIn } from '../../lib/network/pinned-chain.ts';
+import type { Clock } from '../../lib/time/clock.ts';
+import { AGENT_CAS_PATH } from '../../management/resources/device.ts';
+import { isCloudAddress, type Settings } from '../../settings/agent-settings.ts';
+import { LEARNED_CAS, learnedCas, learnedText, type OwnCa } from '../../settings/learned-cas.ts';
+import { type ApiAccess, apiOf, postTo, timePlace } from './gateway-calls.ts';
+
+/** After the first session, some time in this range: a fleet may come online at once. */
+const FIRST_MS = 600_000;
+const DAY_MS = 86_400_000;
+/** On a link whose data is expensive: 4 kB each time. */
+const METERED_DAYS = 7;
+
+/**
+ * Follows the CA of the agent's gateway while that is being changed. The gateway proves by a CA that the device trusts which ones
+ * it has; from then on, the device trusts these. It is asked once a day, over a connection that nobody need verify.
+ */
+export class CaFollower {
+  #cancel: (() => void) | null = null;
+  #stopped = false;
+  #following: Promise<void> | null = null;
+
+  constructor(
+    private readonly context: {
+      readonly clock: Clock;
+      readonly log: Pick<Log, 'info' | 'debug'>;
+      readonly settings: Pick<Settings, 'dataDir' | 'link'>;
+    },
+    /** Null: the session has not begun yet. */
+    private readonly access: () => ApiAccess | null,
+  ) {}
+
+  /** The session is online. */
+  online(): void {
+    this.#cancel ??= this.context.clock.after(this.context.clock.random() * FIRST_MS, () => void this.look());
+  }
+
+  stop(): void {
+    this.#stopped = true;
+    this.#cancel?.();
+  }
+
+  /** Asks now, and once a day from now on. Never rejects. */
+  look(): Promise<void> {
+    const { clock, log, settings } = this.context;
+    this.#cancel?.();
+    const days = settings.link === 'metered' ? METERED_DAYS : 1;
+    if (!this.#stopped) this.#cancel = clock.after(days * DAY_MS * (0.9 + clock.random() / 10), () => void this.look());
+    this.#following ??= this.#follow()
+      .catch((error: unknown) => log.debug({ reason: messageOf(error) }, 'certificate authorities not asked for'))
+      .finally(() => {
+        this.#following = null;
+      });
+    return this.#following;
+  }
+
+  async #follow(): Promise<void> {
+    const access = this.access();
+    const ownCa = access?.ownCa ?? null;
+    if (access === null || ownCa === null || isCloudAddress(access.serverAddr)) return;
+    const { askForTime } = await import('./pinned-time.ts');
+    const { cas } = await askForTime(await timePlace({ ...access, pinned: ownCa.pem }));
+    if (cas !== null) await this.#trust(cas, ownCa);
+    await this.#tell(access, ownCa);
+  }
+
+  async #trust(shown: readonly string[], ownCa: OwnCa): Promise<void> {
+    const cas = shown.flatMap((pem) => certificatesIn(pem)).filter(({ ca }) => ca);
+    const present = certificatesIn(ownCa.pem);
+    const isSame = present.length === cas.length && cas.every(({ raw }) => present.some((one) => one.raw.equals(raw)));
+    if (cas.length === 0 || isSame) return;
+    await this.#keep(ownCa, { cas: cas.map(String).join(''), isTold: false });
+    this.context.log.info({ ca_ids: cas.map(caIdOf) }, 'certificate authorities of the gateway learned');
+  }
+
+  /** So that the gateway knows which devices have not followed yet. */
+  async #tell(access: ApiAccess, ownCa: OwnCa): Promise<void> {
+    const learned = learnedCas(this.context.settings.dataDir, ownCa.configured);
+    if (learned === null || learned.isTold) return;
+    const place = await apiOf(access);
+    const cas = certificatesIn(learned.cas).map(caIdOf);
+    await postTo(place, AGENT_CAS_PATH, { authtoken: place.authtoken, cas });
+    await this.#keep(ownCa, { ...learned, isTold: true });
+  }
+
+  async #keep(ownCa: OwnCa, learned: Parameters<typeof learnedText>[1]): Promise<void> {
+    const { dataDir } = this.context.settings;
+    await writeDurably(join(dataDir, LEARNED_CAS), learnedText(ownCa.configured, learned), 0o600);
+  }
+}

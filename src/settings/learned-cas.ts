@@ -1,0 +1,60 @@
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+
+/** The CAs that an agent's gateway has now, in its data folder, in place of the one in its settings. */
+export const LEARNED_CAS = 'gateway-cas.json';
+
+interface Learned {
+  /** Hash of the file with the CA in the settings; with another one there, what was learned is void. */
+  replaces: string;
+  /** PEM of the CAs to trust. */
+  cas: string;
+  /** Whether the gateway has been told that this device trusts them. */
+  isTold: boolean;
+}
+
+/**
+ * The CAs of its gateway that an agent trusts.
+ *
+ * @returns PEM: those that it has learned in place of the configured one, or else that
+ */
+function presentCas(dataDir: string, configured: string | Uint8Array): string | Uint8Array {
+  return learnedCas(dataDir, configured)?.cas ?? configured;
+}
+
+/** What an agent has learned; null: nothing. */
+export function learnedCas(dataDir: string, configured: string | Uint8Array): Omit<Learned, 'replaces'> | null {
+  try {
+    const { replaces, cas, isTold } = JSON.parse(readFileSync(join(dataDir, LEARNED_CAS), 'utf8')) as Partial<Learned>;
+    const isUsable = replaces === hashOf(configured) && typeof cas === 'string' && cas.includes('BEGIN CERTIFICATE');
+    return isUsable ? { cas, isTold: isTold === true } : null;
+  } catch {
+    return null; // There is nothing, or it is damaged: the agent learns it again.
+  }
+}
+
+/** The content of the file. */
+export function learnedText(configured: string | Uint8Array, learned: Omit<Learned, 'replaces'>): string {
+  return `${JSON.stringify({ replaces: hashOf(configured), ...learned } satisfies Learned)}\n`;
+}
+
+function hashOf(pem: string | Uint8Array): string {
+  return createHash('sha256').update(pem).digest('hex');
+}
+
+/** The CA of a gateway of one's own, as it is in the settings, and as it was learned since. */
+export interface OwnCa {
+  readonly configured: string | Uint8Array;
+  /** PEM of those to trust now, read each time. */
+  readonly pem: string | Uint8Array;
+}
+
+export function ownCaOf(dataDir: string, configured: string | Uint8Array): OwnCa {
+  return {
+    configured,
+    get pem() {
+      return presentCas(dataDir, configured);
+    },
+  };
+}
