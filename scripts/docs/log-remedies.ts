@@ -26,6 +26,10 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   "certificates of the gateway's own names not renewed":
     'set `GATEWAY_ACME_DIRECTORY` as before; `GATEWAY_ACME_OWN_NAMES=none` deletes them',
   'renewal times not read from the CA': 'report it as a bug when it repeats; certificates are renewed by their age',
+  'certificate not revoked: it has expired':
+    'none: clients refuse it by now; see in earlier lines why it was not revoked',
+  'key of the ACME account not changed: its CA refuses':
+    'see `reason`; the account keeps its key. If that key has leaked, have the CA deactivate the account',
   'certificate not revoked: its CA refuses': 'see `reason`: another CA or account may have issued it; revoke it there',
   'certificate not revoked, or key of the ACME account not changed': 'see `err`; it is tried again',
   'renewal moved as the CA asks': 'none; `why` is a page of the CA about it',

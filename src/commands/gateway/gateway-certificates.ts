@@ -1,3 +1,5 @@
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import {
   changeAccountKey,
   type RevocationReason,
@@ -5,6 +7,7 @@ import {
   revokeCertificate,
   type Store,
 } from '../../gateway/offline/command-store.ts';
+import { OperatorError } from '../../lib/errors.ts';
 import { printable } from '../../lib/terminal-text.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { jsonText, note, print } from '../output.ts';
@@ -50,13 +53,19 @@ function nextStep({ job, renews_at }: Row<'ownDomains'>): string {
   return `${job.error_code}: ${job.msg} Next try at ${job.retries_at}.`;
 }
 
-/** Has a name's certificate replaced and revoked. @throws {OperatorError} when the gateway has not ordered it */
+/** Has a name's certificate replaced and revoked. @throws {OperatorError} when no CA can revoke it for the gateway */
 export async function revokeDomain(
   settings: GatewayServerSettings,
   domain: string,
   reason: RevocationReason,
 ): Promise<void> {
-  await withStore(settings, (store) => revokeCertificate(store, domain.toLowerCase(), reason));
+  if (settings.acme === null) {
+    throw new OperatorError(
+      'certificate not revoked: the gateway orders certificates from its own CA, which cannot revoke; set GATEWAY_ACME_DIRECTORY to use an ACME CA',
+    );
+  }
+  const caPem = await readFile(join(settings.dataDir, 'gateway', 'ca.pem'), 'utf8').catch(() => null);
+  await withStore(settings, (store) => revokeCertificate(store, domain.toLowerCase(), reason, caPem));
   note(`The gateway orders another certificate for ${domain} within a minute and then revokes the one in use.`);
 }
 

@@ -1,3 +1,4 @@
+import { X509Certificate } from 'node:crypto';
 import { z } from 'zod';
 import { OperatorError } from '../../lib/errors.ts';
 import type { Store } from '../store/store.ts';
@@ -26,9 +27,15 @@ type Facts = Pick<Store['database'], 'fact' | 'setFact' | 'forgetFact'>;
 /**
  * Has a name's certificate replaced by one with another key, and then revoked. Works while the gateway runs, or before it starts.
  *
- * @throws {OperatorError} when the gateway has not ordered it
+ * @param caPem of the gateway's own CA; null: unknown
+ * @throws {OperatorError} when no CA can revoke it for the gateway
  */
-export function revokeCertificate(store: Store, domain: string, reason: RevocationReason): Promise<void> {
+export function revokeCertificate(
+  store: Store,
+  domain: string,
+  reason: RevocationReason,
+  caPem: string | null = null,
+): Promise<void> {
   const { ownDomains, reservedDomains, now } = store;
   return store.database.write(() => {
     const order = { job: { ...freshJob(now()), revokes: reason }, due_at: now() };
@@ -37,6 +44,12 @@ export function revokeCertificate(store: Store, domain: string, reason: Revocati
     if (!row?.policy || row.certificate_id === null) {
       throw new OperatorError(
         `${domain} has no automatic certificate: a certificate that was uploaded is revoked at the CA that issued it`,
+      );
+    }
+    const pem = store.tlsCertificates.get(row.certificate_id)?.certificate_pem;
+    if (pem && caPem !== null && new X509Certificate(pem).verify(new X509Certificate(caPem).publicKey)) {
+      throw new OperatorError(
+        `the certificate of ${domain} was issued by the gateway's own CA, which cannot revoke: only an ACME CA can`,
       );
     }
     if (own) ownDomains.update({ ...own, ...order });

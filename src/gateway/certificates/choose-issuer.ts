@@ -1,16 +1,9 @@
-import { X509Certificate } from 'node:crypto';
 import { join } from 'node:path';
 import type { AcmeSettings } from '../../settings/certificate-settings.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
 import { dnsTargets } from '../endpoints/domain-names.ts';
 import type { AcmeIssuer } from './acme/acme-issuer.ts';
-import {
-  forgetRevocation,
-  nextAccountKey,
-  pendingRevocations,
-  REVOCATION_REASONS,
-  type RevocationReason,
-} from './certificate-errands.ts';
+import { nextAccountKey } from './certificate-errands.ts';
 import type { Challenges } from './challenges/challenges.ts';
 import { ownTargets } from './gateway-names.ts';
 import {
@@ -20,6 +13,7 @@ import {
   makePrivateKey,
 } from './issuing/certificate-issuer.ts';
 import type { LocalCa } from './local-ca/local-ca.ts';
+import { doPending } from './run-errands.ts';
 
 type IssuerContext = Pick<GatewayContext, 'options' | 'store' | 'domains' | 'clock' | 'log'>;
 
@@ -38,23 +32,7 @@ export function chooseIssuer(context: IssuerContext, ca: LocalCa, challenges: Ch
       issuer ??= acmeIssuer(acme, context, challenges);
       return (await issuer).renewalAdvice(certificatePem, signal);
     },
-    async doErrands(signal) {
-      const { database } = context.store;
-      const revocations = pendingRevocations(database);
-      if (revocations.length === 0 && nextAccountKey(context.store) === null) return;
-      issuer ??= acmeIssuer(acme, context, challenges);
-      const ca = await issuer;
-      for (const { certificate, reason } of revocations) {
-        const refusal = await ca.revoke(certificate, REVOCATION_REASONS[reason as RevocationReason] ?? 0, signal);
-        await database.write(() => forgetRevocation(database, certificate));
-        const { serialNumber: serial } = new X509Certificate(certificate);
-        if (refusal === null) context.log.info({ serial }, 'certificate revoked');
-        else context.log.warn({ serial, reason: refusal }, 'certificate not revoked: its CA refuses');
-      }
-      if (nextAccountKey(context.store) === null) return;
-      await ca.changeAccountKey(signal);
-      context.log.info({ ca: acme.directoryUrl }, 'key of the ACME account changed');
-    },
+    doErrands: (signal) => doPending(context, () => (issuer ??= acmeIssuer(acme, context, challenges)), signal),
   };
 }
 

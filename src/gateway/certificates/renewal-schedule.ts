@@ -16,6 +16,11 @@ export function freshJob(now: string): ProvisioningJob {
   };
 }
 
+/** A job from the start, which still revokes what an earlier one was to revoke. */
+export function restartedJob(now: string, earlier: ProvisioningJob | null): ProvisioningJob {
+  return { ...freshJob(now), ...(earlier?.revokes !== undefined && { revokes: earlier.revokes }) };
+}
+
 /** Delays before a retry, by error code; without jitter, as one gateway asks for one domain at a time. */
 const RETRY = {
   DNS_ERROR: { baseMs: 60_000, maxMs: HOUR_MS },
@@ -55,7 +60,8 @@ export function afterSetBack<Row extends ManagedDomainRow>(row: Row, now: number
   const at = timestamp(now);
   if (job) {
     const latest = job.retries_at === null ? at : timestamp(now + LONGEST_WAIT_MS);
-    return due_at > latest ? { ...row, job: freshJob(at), due_at: at } : row;
+    const again = { ...restartedJob(at, job), ...(job.order && { order: job.order }) };
+    return due_at > latest ? { ...row, job: again, due_at: at } : row;
   }
   if (beginsAt !== null && beginsAt > at) return { ...row, due_at: at };
   const latest = renewalDue(renews_at ?? at, now);
@@ -69,7 +75,7 @@ export function withoutPolicy<Row extends ManagedDomainRow>(row: Row): Row {
 
 /** The domain under a policy. A new policy or key type starts a job; the same policy only restarts a job that is failing. */
 export function withPolicy<Row extends ManagedDomainRow>(row: Row, policy: StoredCertificatePolicy, now: string): Row {
-  const started = { policy, job: freshJob(now), due_at: now };
+  const started = { policy, job: restartedJob(now, row.job), due_at: now };
   // An uploaded certificate is detached immediately; an automatic one serves until it is replaced.
   if (row.policy === null) return { ...row, ...started, certificate_id: null, renews_at: null };
   const isSame = row.policy.private_key_type === policy.private_key_type && row.policy.authority === policy.authority;

@@ -8,7 +8,8 @@ import { ownCommand } from '../../lib/process/own-command.ts';
 import { createKey, loadKey, SecretsBox } from '../../lib/secrets-box.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { forgetNextCa } from '../certificates/local-ca/ca-rotation.ts';
-import { freshJob } from '../certificates/renewal-schedule.ts';
+import { restartedJob } from '../certificates/renewal-schedule.ts';
+import type { ManagedDomainRow } from '../store/domains.ts';
 import {
   encryptionKeysOf,
   expectGateway,
@@ -177,11 +178,14 @@ function goOnWith(store: Store, key: Buffer, caKey: string | null): void {
   const again = new SecretsBox(key);
   if (caKey !== null) database.setFact('ca_key', again.seal(caKey, SEALED_FACTS.ca_key).toString('base64'));
   const lost = new Set(tlsCertificates.sealedOtherwise());
+  const ordered = <Each extends ManagedDomainRow>(row: Each): Each => {
+    return { ...row, job: restartedJob(now(), row.job), due_at: now() };
+  };
   for (const row of ownDomains.managed()) {
-    if (lost.has(row.certificate_id ?? '')) ownDomains.update({ ...row, job: freshJob(now()), due_at: now() });
+    if (lost.has(row.certificate_id ?? '')) ownDomains.update(ordered(row));
   }
   for (const row of reservedDomains.managed()) {
-    if (lost.has(row.certificate_id ?? '')) reservedDomains.update({ ...row, job: freshJob(now()), due_at: now() });
+    if (lost.has(row.certificate_id ?? '')) reservedDomains.update(ordered(row));
   }
 }
 

@@ -345,6 +345,10 @@ it('gateway backup copies the database of an older running gateway, and other co
   running.close();
 });
 
+it('gateway certificates revoke is refused by a gateway without an ACME CA', async () => {
+  await expect(run('certificates', 'revoke', 'gw.test')).rejects.toThrow('its own CA, which cannot revoke');
+});
+
 it('gateway certificates shows the status of automatic certificates', async () => {
   const store = openGatewayStore({ dataDir, encryptionKey: null });
   await run('certificates');

@@ -15,6 +15,7 @@ import {
   TlsAlpnChallenges,
   TxtChallenges,
 } from '../../../src/gateway/certificates/challenges/challenges.ts';
+import { makePrivateKey } from '../../../src/gateway/certificates/issuing/certificate-issuer.ts';
 import { systemClock } from '../../../src/lib/time/clock.ts';
 import { issueCertificate } from '../../support/certificates.ts';
 import { NameServer } from '../../support/name-server.ts';
@@ -111,13 +112,13 @@ describe('an ACME CA that does not issue', () => {
     await Promise.all([ca.stop(), dns.stop()]);
   });
 
-  function issuer(options: Partial<AcmeCaOptions> = {}): AcmeIssuer {
+  function issuer(options: Partial<AcmeCaOptions> = {}, next: string | null = null): AcmeIssuer {
     const account = { contactEmail: null, externalAccountBinding: null, ...options };
     const key = new AcmeAccountKey(join(folder, 'account'), box);
     const challenges = { http: new HttpChallenges(), tlsAlpn: new TlsAlpnChallenges(), txt: new TxtChallenges() };
     return new AcmeIssuer(
       {
-        ca: new AcmeCa({ directoryUrl: `${ca.url}/directory`, ...account }, key),
+        ca: new AcmeCa({ directoryUrl: `${ca.url}/directory`, ...account }, key, null, () => next),
         targets: () => ({ cname_target: TARGET, acme_challenge_cname_target: null }),
         trust: own.cert,
         plainChallenges: ['http-01'],
@@ -334,6 +335,46 @@ describe('an ACME CA that does not issue', () => {
       contact: ['mailto:ops@example.test'],
       externalAccountBinding: { payload: expect.any(String), signature: expect.any(String) },
     });
+  });
+
+  const registered = (): Reply => ({ status: 201, headers: { Location: `${ca.url}/account/1` }, body: {} });
+
+  it.each([
+    ['that does not change keys', false, problem(400, 'accountDoesNotExist', 'who?')],
+    ['that refuses the change', true, problem(400, 'accountDoesNotExist', 'who?')],
+    ['that wants a binding of each unknown key', true, problem(400, 'externalAccountRequired', 'no binding')],
+    ['that fails at unknown keys', null, { status: 500, body: '<h1>error</h1>' }],
+  ])('%s gets orders with the old key', async (_what, changes, unknown) => {
+    const subject = issuer({}, await makePrivateKey('ecdsa'));
+    if (changes !== false) ca.more = { keyChange: `${ca.url}/key-change` };
+    ca.replies['/key-change'] = [problem(403, 'unauthorized', 'not today')];
+    ca.replies['/account'] = [unknown, registered(), unknown, registered()];
+    ca.replies['/order'] = [problem(403, 'rejectedIdentifier', 'not this name')];
+    const change = subject.changeAccountKey(neverAborted);
+    if (changes === null) await expect(change).rejects.toMatchObject({ message: expect.stringContaining('500') });
+    else await expect(change).resolves.toBe(changes ? 'not today' : 'it does not change keys of accounts');
+    ca.replies['/account'] = [unknown, registered()];
+    const order = subject.issue(request, neverAborted);
+    await expect(order).rejects.toMatchObject({ message: expect.stringContaining('not this name') });
+  });
+
+  it.each([
+    ['refuses', problem(403, 'unauthorized', 'of another account'), 'of another account'],
+    ['has done before', problem(400, 'alreadyRevoked', 'done'), null],
+  ])('is not asked again for a revocation that it %s', async (_what, reply, refusal) => {
+    ca.more = { revokeCert: `${ca.url}/revoke` };
+    ca.replies['/revoke'] = [reply];
+    await expect(issuer().revoke(own.cert, 1, neverAborted)).resolves.toBe(refusal);
+  });
+
+  it.each([
+    problem(429, 'rateLimited', 'slowly'),
+    problem(403, 'userActionRequired', 'new terms'),
+    { status: 403, body: '<h1>a proxy</h1>' },
+  ])('is asked again for a revocation after a failure that passes: %o', async (reply) => {
+    ca.more = { revokeCert: `${ca.url}/revoke` };
+    ca.replies['/revoke'] = [reply];
+    await expect(issuer().revoke(own.cert, 1, neverAborted)).rejects.toMatchObject({ code: 'INTERNAL_ERROR' });
   });
 
   it('that never responds is not waited for once the job is cancelled', async () => {

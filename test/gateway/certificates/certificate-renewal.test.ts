@@ -1,5 +1,6 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { pendingRevocations, revokeCertificate } from '../../../src/gateway/certificates/certificate-errands.ts';
 import { CertificateRenewal } from '../../../src/gateway/certificates/certificate-renewal.ts';
 import {
   type CertificateIssuer,
@@ -247,6 +248,52 @@ describe('the certificate of a policy', () => {
       }
     },
   );
+
+  it.each(['its policy is changed', 'a clock that was ahead is set back', 'its failing job is restarted'])(
+    'is still revoked when %s before it is replaced',
+    async (what) => {
+      now = START + 10 * 365 * DAY;
+      const id = await reserve('leaked.example.com');
+      await (await order(0)).grant();
+      await expect.poll(async () => (await read(id)).certificate).not.toBeNull();
+      const row = () => server.store.reservedDomains.get(id);
+      const leaked = server.store.tlsCertificates.get(String(row()?.certificate_id))?.certificate_pem;
+      await revokeCertificate(server.store, 'leaked.example.com', 'keyCompromise');
+      renewal.wake();
+      const { request, fail } = await order(1);
+      await request.keep?.({ authority: 'ca', url: 'https://ca.example/order/1', privateKeyPem: 'key' });
+      if (what === 'its policy is changed') {
+        const policy = { authority: 'letsencrypt', private_key_type: 'rsa' };
+        await server.call('PATCH', `/reserved_domains/${id}`, { certificate_management_policy: policy });
+      } else {
+        fail(new IssueError('INTERNAL_ERROR', 'not now'));
+        await expect.poll(() => row()?.job?.retries_at).not.toBeNull();
+        if (what !== 'a clock that was ahead is set back')
+          await server.call('PATCH', `/reserved_domains/${id}`, POLICY);
+        else now = START;
+      }
+      renewal.wake();
+      const again = await order(2);
+      if (what === 'a clock that was ahead is set back')
+        expect(again.request.begun?.url).toBe('https://ca.example/order/1');
+      await again.grant();
+      const pending = () => pendingRevocations(server.store.database);
+      await expect.poll(pending).toEqual([{ certificate: leaked, reason: 'keyCompromise' }]);
+    },
+  );
+
+  it('is not revoked when the CA of the gateway has issued it: that one cannot revoke', async () => {
+    const id = await reserve('local.example.com');
+    const { request, grant } = await order(0);
+    await grant();
+    await expect.poll(async () => (await read(id)).certificate).not.toBeNull();
+    const row = server.store.reservedDomains.get(id);
+    const issued = server.store.tlsCertificates.get(String(row?.certificate_id))?.certificate_pem;
+    // It is its own issuer here.
+    const revocation = revokeCertificate(server.store, request.domain, 'superseded', issued);
+    await expect(revocation).rejects.toThrow("was issued by the gateway's own CA, which cannot revoke");
+    expect(server.store.reservedDomains.get(id)?.job).toBeNull();
+  });
 
   it('is neither ordered nor logged without end while the database cannot be written', async () => {
     await reserve();

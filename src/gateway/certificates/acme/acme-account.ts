@@ -10,7 +10,7 @@ import type { Database } from '../../store/sql/database.ts';
 import { ACME_ACCOUNT } from '../../store/stored-secrets.ts';
 import { forgetNextKey } from '../certificate-errands.ts';
 import { makePrivateKey } from '../issuing/certificate-issuer.ts';
-import { AcmeProblem, type CaResponse, type Conversation } from './acme-conversation.ts';
+import { AcmeProblem, type CaResponse, type Conversation, isRefusedForGood } from './acme-conversation.ts';
 import { AcmeRequests } from './acme-requests.ts';
 import { boundTo, publicJwk, signedWith, thumbprint } from './signed-requests.ts';
 
@@ -75,38 +75,65 @@ export class AcmeCa {
     return run;
   }
 
-  /** Has the account get the key that it is to have (RFC 8555, section 7.3.5). */
-  changeKey(requests: AcmeRequests): Promise<void> {
+  /**
+   * Changes the account's key to the next one (RFC 8555, section 7.3.5).
+   *
+   * @returns why the CA refuses it for good; null: it is changed
+   */
+  changeKey(requests: AcmeRequests): Promise<string | null> {
     const run = this.#turn.then(() => this.#changeKey(requests));
     this.#turn = run.catch(() => {});
     return run;
   }
 
-  async #changeKey(requests: AcmeRequests): Promise<void> {
+  async #changeKey(requests: AcmeRequests): Promise<string | null> {
     const pem = this.next();
-    if (pem === null || (await this.#withNextKey(requests, pem)) !== null) return;
+    if (pem === null || (await this.#changedBefore(requests, pem)) !== null) return null;
     const { keyChange } = await requests.directory();
+    if (keyChange === undefined) return 'it does not change keys of accounts';
     const account = await this.#withKey(requests);
-    if (keyChange === undefined) throw new AcmeProblem({ detail: 'it does not change keys of accounts' }, 200, null);
     const next = readPrivateKey(pem);
     const change = { account: account.url, oldKey: publicJwk(account.key) };
-    await account.post(keyChange, signedWith(next, { jwk: publicJwk(next), url: keyChange }, change));
-    await this.#withNextKey(requests, pem);
+    try {
+      await account.post(keyChange, signedWith(next, { jwk: publicJwk(next), url: keyChange }, change));
+    } catch (error) {
+      if (!(error instanceof AcmeProblem)) throw error;
+      if (error.type === 'accountDoesNotExist') await this.forgetAccount();
+      if (isRefusedForGood(error)) return error.message;
+      throw error;
+    }
+    await this.#goOnWith(requests, pem, account.url);
+    return null;
   }
 
   async #account(requests: AcmeRequests): Promise<AcmeAccount> {
     const next = this.next();
-    // The CA may have it already: the process that had it changed ended before it could write that.
-    const account = next === null ? null : await this.#withNextKey(requests, next);
+    if (next === null) return this.#withKey(requests);
+    const account = await this.#changedBefore(requests, next).catch((error) => {
+      // Orders do not depend on the next key.
+      if (error instanceof AcmeProblem) return null;
+      throw error;
+    });
     return account ?? this.#withKey(requests);
   }
 
-  /** The account with the key that it is to have, which is kept from now on; null: it has not got it yet. */
-  async #withNextKey(requests: AcmeRequests, pem: string): Promise<AcmeAccount | null> {
+  /**
+   * The account, when the CA has changed its key already: the process that asked for it ended before it could write that.
+   * null: it has the old key.
+   */
+  async #changedBefore(requests: AcmeRequests, pem: string): Promise<AcmeAccount | null> {
     const { newAccount } = await requests.directory();
+    const url = await existingAccount(requests, newAccount, readPrivateKey(pem)).catch((error) => {
+      // Some CAs want an external account binding from any key that has no account.
+      if (error instanceof AcmeProblem && isRefusedForGood(error)) return null;
+      throw error;
+    });
+    return url === null ? null : this.#goOnWith(requests, pem, url);
+  }
+
+  /** The account with its next key, which is kept from now on. */
+  async #goOnWith(requests: AcmeRequests, pem: string, url: string): Promise<AcmeAccount> {
     const next = readPrivateKey(pem);
-    const url = await existingAccount(requests, newAccount, next);
-    if (url === null) return null;
     await this.key.replace(pem);
     await this.#remember({
       url,
@@ -197,6 +224,8 @@ const IN_DATABASE = "the ACME account's key in the shared database";
  */
 export class AcmeAccountKey {
   #loading: Promise<string> | null = null;
+  /** What the shared database had then: another gateway may change the key. */
+  #sealed: string | null = null;
 
   /**
    * @param file its path; the folder must exist
@@ -210,11 +239,15 @@ export class AcmeAccountKey {
 
   /** PKCS #8 as PEM. @throws {OperatorError} when the file cannot be read or was encrypted with another key */
   load(): Promise<string> {
-    this.#loading ??= this.#loadOrCreate().catch((error) => {
-      this.#loading = null;
+    const sealed = this.shared?.fact(FACT) ?? null;
+    if (this.#loading !== null && this.#sealed === sealed) return this.#loading;
+    const loading = this.#loadOrCreate().catch((error) => {
+      if (this.#loading === loading) this.#loading = null;
       throw error;
     });
-    return this.#loading;
+    this.#sealed = sealed;
+    this.#loading = loading;
+    return loading;
   }
 
   /** Goes on with another key, as PEM. */
@@ -223,6 +256,7 @@ export class AcmeAccountKey {
     const sealed = this.box.seal(key, ACME_ACCOUNT).toString('base64');
     if (shared !== null) await shared.write(() => shared.setFact(FACT, sealed));
     await writeDurably(file, `${sealed}\n`, 0o600);
+    this.#sealed = shared === null ? null : sealed;
     this.#loading = Promise.resolve(key);
   }
 

@@ -137,6 +137,14 @@ export class AcmeProblem extends Error {
   }
 }
 
+/** Problems that pass, or are those of the account. */
+const PASSING = ['', 'badNonce', 'rateLimited', 'accountDoesNotExist', 'userActionRequired'];
+
+/** Whether the CA would refuse the same request again. A page without a problem type may come from a proxy. */
+export function isRefusedForGood({ status, type }: AcmeProblem): boolean {
+  return status >= 400 && status < 500 && status !== 408 && status !== 429 && !PASSING.includes(type);
+}
+
 export class CaUnreachable extends Error {
   override name = 'CaUnreachable';
 }

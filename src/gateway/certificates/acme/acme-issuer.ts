@@ -18,7 +18,7 @@ import {
 import { challengeRecord, checkRecords, DnsLookup, type RecordTargets } from '../issuing/dns-check.ts';
 import { AFTER_FAILED_VALIDATION_S } from '../renewal-schedule.ts';
 import type { AcmeAccount, AcmeCa } from './acme-account.ts';
-import { AcmeProblem, Conversation, FailedByClock, toIssueError } from './acme-conversation.ts';
+import { AcmeProblem, Conversation, FailedByClock, isRefusedForGood, toIssueError } from './acme-conversation.ts';
 import { AcmeOrder, type ChallengeType, type OrderTerms, type Publish, ValidationFailed } from './acme-order.ts';
 import type { AcmeRequests, Directory } from './acme-requests.ts';
 
@@ -91,30 +91,27 @@ export class AcmeIssuer implements CertificateIssuer {
     return askRenewalAdvice(this.options.ca.requests(conversation), certificatePem);
   }
 
-  /** @returns why the CA refuses it for good; null: it is revoked @throws {IssueError} when it can be tried again */
+  /** @returns why the CA refuses it for good; null: it is revoked @throws {IssueError} when a retry may succeed */
   async revoke(certificatePem: string, reason: number, signal: AbortSignal): Promise<string | null> {
     const { ca, trust } = this.options;
     try {
       const requests = ca.requests(new Conversation(trust, signal));
       const { revokeCert } = await requests.directory();
-      if (revokeCert === undefined) throw new AcmeProblem({ detail: 'it revokes no certificates' }, 200, null);
+      if (revokeCert === undefined) return 'it revokes no certificates';
       const certificate = new X509Certificate(certificatePem).raw.toString('base64url');
-      await (await ca.account(requests)).post(revokeCert, { certificate, reason });
-      return null;
+      const account = await ca.account(requests);
+      return await account.post(revokeCert, { certificate, reason }).then(() => null, refusalOf);
     } catch (error) {
-      if (!(error instanceof AcmeProblem)) throw toIssueError(error);
-      if (error.type === 'alreadyRevoked') return null;
-      // Such as one that another CA has issued.
-      if (['unauthorized', 'malformed', 'badRevocationReason'].includes(error.type)) return error.message;
+      if (error instanceof AcmeProblem && error.type === 'accountDoesNotExist') await ca.forgetAccount();
       throw toIssueError(error);
     }
   }
 
-  /** Has the account get the key that it is to have. @throws {IssueError} for a known cause */
-  async changeAccountKey(signal: AbortSignal): Promise<void> {
+  /** @returns why the CA refuses the next key for good; null: the account has it @throws {IssueError} when a retry may succeed */
+  async changeAccountKey(signal: AbortSignal): Promise<string | null> {
     const { ca, trust } = this.options;
     try {
-      await ca.changeKey(ca.requests(new Conversation(trust, signal)));
+      return await ca.changeKey(ca.requests(new Conversation(trust, signal)));
     } catch (error) {
       throw toIssueError(error);
     }
@@ -256,6 +253,14 @@ export class AcmeIssuer implements CertificateIssuer {
       await this.deps.clock.sleep(TXT_PAUSE_MS, signal);
     }
   }
+}
+
+/** Why a certificate is not revoked, such as one of another CA; null: it is revoked. @throws a problem that may pass */
+function refusalOf(error: unknown): string | null {
+  if (!(error instanceof AcmeProblem)) throw error;
+  if (error.type === 'alreadyRevoked') return null;
+  if (isRefusedForGood(error)) return error.message;
+  throw error;
 }
 
 function notValidated(domain: string, failures: readonly ValidationFailed[]): IssueError {

@@ -207,11 +207,11 @@ export class AcmeOrder {
   }
 
   /** Polls until the result is final; the conversation's signal limits the time. */
-  async #poll<T>(what: string, fetch: () => Promise<T>, isFinal: (found: T) => boolean): Promise<T> {
+  async #poll<T>(what: string, fetch: () => Promise<T>, isRefusedForGood: (found: T) => boolean): Promise<T> {
     const { conversation } = this.account.requests;
     for (let polls = 0; ; polls += 1) {
       const found = await fetch();
-      if (isFinal(found)) return found;
+      if (isRefusedForGood(found)) return found;
       const asked = conversation.retryAfter ?? 0;
       if (asked > MAX_ASKED_WAIT_S) {
         const message = `The certificate authority needs more time for ${what}.`;

@@ -65,6 +65,23 @@ describe('the account key', () => {
     expect([...facts.values()].join()).not.toContain(before);
   });
 
+  it('is the one that another gateway has changed meanwhile', async () => {
+    const facts = new Map<string, string>();
+    const shared = {
+      fact: (name: string) => facts.get(name) ?? null,
+      setFact: (name: string, value: string) => void facts.set(name, value),
+      write: async <T>(work: () => T) => work(),
+    };
+    const keys = new AcmeAccountKey(file, box, shared);
+    const before = await keys.load();
+    const others = new AcmeAccountKey(join(folder, 'of-another-gateway'), box, shared);
+    await expect(others.load()).resolves.toBe(before);
+    const next = await makePrivateKey('ecdsa');
+    await others.replace(next);
+    await expect(keys.load()).resolves.toBe(next);
+    await expect(new AcmeAccountKey(file, box).load()).resolves.toBe(next);
+  });
+
   it('is refused with advice when signing with it would take long', async () => {
     writeFileSync(file, box.seal(pemOf(madeUpRsa(16_384)), 'acme-account').toString('base64'));
     const refused = `the key in ${file} is an RSA key with 16384 bits; use RSA with 2048 to 4096 bits`;
