@@ -4,7 +4,6 @@ import type { ByteReceiver } from './byte-channel.ts';
 import { ByteQueue } from './byte-queue.ts';
 import { type FrameWriter, MuxError, ProtocolViolation, type Sender } from './frames.ts';
 import { type CreditHost, ReceiveCredit, WINDOW } from './receive-credit.ts';
-import type { SegmentEnd } from './segments.ts';
 
 // Window sizes and the behaviour of SDKs were measured with `@ngrok/ngrok` 1.7.0 (Rust, muxado 0.5.0).
 
@@ -29,9 +28,6 @@ const SMALL = 512;
 const SMALL_PIECES_PER_TURN = 16;
 /** Bytes that make a transfer bulk; below, it would be over before another connection is open. */
 const BULK = 1_048_576;
-/** The same for one that has taken so many milliseconds: on a slow link, what comes beside it would wait for seconds. */
-const SLOW_BULK = 131_072;
-const SLOW_BULK_MS = 400;
 /** After so many milliseconds without credit, the next is that of another transfer. */
 const QUIET_MS = 1000;
 /** Bytes of a frame of a transfer, on average. Small requests, one after another on a stream that is used again, have less. */
@@ -64,35 +60,6 @@ export interface ChannelHost extends CreditHost {
   forget(channel: Channel): void;
   /** A channel transfers bulk. Called with each further credit of it. */
   carriesBulk(): void;
-  /** Takes over what the channel sends, if that is better spread over the links of its session; null: it is not. */
-  spread(channel: Channel): Outlet | null;
-}
-
-/** Sends what a channel has to send on other connections. */
-export interface Outlet {
-  /** Whether something is on its way. */
-  readonly isActive: boolean;
-  /** There is something to take. */
-  wake(): void;
-  /** The channel has closed. @param isLost before all was sent and received */
-  closed(isLost: boolean): void;
-}
-
-/** Where a channel receives what its peer sends on other connections. */
-export interface Inlet {
-  /** The channel is no longer paused. */
-  deliver(): void;
-  /** The channel has closed. @param isLost before its peer had sent all */
-  closed(isLost: boolean): void;
-}
-
-/** What a channel sends next. */
-export interface Piece {
-  /** Bytes of the stream before it. */
-  offset: number;
-  bytes: Buffer[];
-  length: number;
-  end: SegmentEnd;
 }
 
 /**
@@ -123,8 +90,6 @@ export class Channel implements Sender {
   /** Bytes transferred in both directions since the last pause, as of the last credit, and when that was. */
   #transferred = 0;
   #creditedAt = Number.NEGATIVE_INFINITY;
-  /** When the last pause ended. */
-  #transferSince = 0;
 
   readonly #credit: ReceiveCredit;
   #paused = false;
@@ -146,16 +111,6 @@ export class Channel implements Sender {
   isServed = false;
   /** Whether our RST has ended it, and the peer may notice only later. */
   wasReset = false;
-  /** Whether both sides may spread it: it carries a client's connection. */
-  maySpread = false;
-  #outlet: Outlet | null = null;
-  #inlet: Inlet | null = null;
-  /** Bytes sent, in whatever way, and those that the receiver got. */
-  #sent = 0;
-  #received = 0;
-  #isDeferred = false;
-  /** Whether the peer has reacted to the stream. */
-  #isKnown = false;
 
   constructor(private readonly host: ChannelHost) {
     this.#credit = new ReceiveCredit(host, (bytes) => {
@@ -185,29 +140,6 @@ export class Channel implements Sender {
     if (bytes > 0 && this.id !== 0) this.host.ready(this);
   }
 
-  isOf(host: ChannelHost): boolean {
-    return host === this.host;
-  }
-
-  /** Bytes of the stream that have arrived in order. */
-  get received(): number {
-    return this.#received;
-  }
-
-  get isPaused(): boolean {
-    return this.#paused || this.#held !== null;
-  }
-
-  /** Bytes that may still be written before they wait for credit. */
-  get sendable(): number {
-    return this.#sendWindow - this.#waiting.length;
-  }
-
-  /** Bytes that wait to be sent. */
-  get waiting(): number {
-    return this.#waiting.length;
-  }
-
   open(id: number): void {
     this.id = id;
     this.#synDue = true;
@@ -221,7 +153,7 @@ export class Channel implements Sender {
     this.host.memory.add(bytes.length);
     trackBuffer(bytes.length);
     this.#full = this.#waiting.length >= SEND_HIGH_WATER;
-    this.#ready();
+    if (this.id !== 0) this.host.ready(this);
     return !this.#full;
   }
 
@@ -233,7 +165,7 @@ export class Channel implements Sender {
   end(): void {
     if (this.#ending || this.#closed) return;
     this.#ending = true;
-    this.#ready();
+    if (this.id !== 0) this.host.ready(this);
   }
 
   /**
@@ -260,16 +192,8 @@ export class Channel implements Sender {
 
   /** Aborts once everything that was written has been sent, with the end if there is one. */
   abortWhenSent(): void {
-    if (this.#closed || this.#aborted) return;
     this.#abortDue = true;
-    // A reset would arrive before what is on its way on other connections: it goes there, too, or waits.
-    if (this.#outlet !== null && !this.#finSent) this.#outlet.wake();
-    else if (!this.#hasToSend && !this.#outlet?.isActive) this.abort();
-  }
-
-  /** All that was {@link taken} has arrived. */
-  arrived(): void {
-    if (this.#abortDue && !this.#hasToSend) this.abort();
+    if (!this.#hasToSend) this.abort();
   }
 
   /** Ends the stream with RST immediately; for streams that must not carry a FIN. */
@@ -298,7 +222,7 @@ export class Channel implements Sender {
     if (!this.#paused) return;
     this.#paused = false;
     this.#credit.withheld = false;
-    if (this.#held === null && this.#inlet === null) this.#grantCredit();
+    if (this.#held === null) this.#grantCredit();
     else this.host.holds(this);
   }
 
@@ -306,7 +230,6 @@ export class Channel implements Sender {
   deliver(): void {
     if (this.#paused || this.#closed) return;
     this.#deliver();
-    if (!this.#paused) this.#inlet?.deliver();
     if (!this.#paused) this.#grantCredit();
   }
 
@@ -316,13 +239,12 @@ export class Channel implements Sender {
   }
 
   flushInto(out: FrameWriter): boolean {
-    if (this.#closed || this.#finSent || this.#leavesToOthers()) return false;
+    if (this.#closed || this.#finSent) return false;
     const length = Math.min(this.#allowed(), MAX_FRAME, this.#waiting.length, this.#frameLeft);
     const fin = this.#ending && this.#waiting.length === length;
     if (length > 0 || this.#synDue || fin) {
       if (this.#synDue) this.#openedAt = performance.now();
       this.#sendWindow -= length;
-      this.#sent += length;
       this.#countFrame(length);
       this.#frameLeft = this.#frameLeft === length ? Number.POSITIVE_INFINITY : this.#frameLeft - length;
       this.host.memory.add(-length);
@@ -339,46 +261,6 @@ export class Channel implements Sender {
     return !this.#finSent && this.#waiting.length > 0 && this.#allowed() > 0;
   }
 
-  /** Takes up to `limit` bytes, to be sent on another connection; null: there is nothing to send. */
-  take(limit: number): Piece | null {
-    if (this.#closed || this.#finSent) return null;
-    const length = Math.min(limit, this.#waiting.length);
-    const isLast = this.#waiting.length === length;
-    const end = !isLast ? 'none' : this.#ending ? 'fin' : this.#abortDue ? 'reset' : 'none';
-    if (length === 0 && end === 'none') return null;
-    const offset = this.#sent;
-    this.#sent += length;
-    this.host.memory.add(-length);
-    const bytes = this.#waiting.take(length);
-    if (end !== 'none') this.#finSent = true;
-    return { offset, bytes, length, end };
-  }
-
-  /** What was {@link take}n is on its way. */
-  taken(end: SegmentEnd): void {
-    if (this.#closed) return;
-    if (end === 'fin' || (this.#full && this.#waiting.length < SEND_HIGH_WATER)) {
-      this.#full = false;
-      this.receiver.onDrain?.();
-    }
-    if (end === 'reset' || (end === 'fin' && this.#finReceived)) this.#close();
-  }
-
-  #ready(): void {
-    if (this.#outlet !== null) this.#outlet.wake();
-    else if (this.id !== 0) this.host.ready(this);
-  }
-
-  /** Whether other connections send its data, from now on or already. The peer must know the stream by then. */
-  #leavesToOthers(): boolean {
-    if (this.#outlet !== null) return true;
-    if (!this.maySpread || !this.#isKnown || this.#abortDue) return false;
-    if (this.#waiting.length < LITTLE || this.#frameLeft < Number.POSITIVE_INFINITY) return false;
-    this.#outlet = this.host.spread(this);
-    this.#outlet?.wake();
-    return this.#outlet !== null;
-  }
-
   get #hasToSend(): boolean {
     return this.#waiting.length > 0 || this.#synDue || (this.#ending && !this.#finSent);
   }
@@ -391,7 +273,6 @@ export class Channel implements Sender {
 
   receiveHeader(length: number): void {
     if (this.#finReceived && length > 0) throw new ProtocolViolation('data after the end of a stream');
-    this.#isKnown = true;
     this.#credit.use(length);
     this.#countFrame(length);
     if (!this.#aborted) return;
@@ -401,44 +282,10 @@ export class Channel implements Sender {
 
   receivePayload(piece: Buffer): void {
     if (this.#aborted || this.#closed) return;
-    this.#received += piece.length;
-    if (this.#isDeferred) {
-      this.#credit.hold(piece.length);
-      this.receiver.onData(piece);
-      return;
-    }
     this.#credit.receive(piece.length);
     if (this.#mayPass(piece)) this.receiver.onData(piece);
     else this.#hold(piece);
-    if (!this.#paused && !this.#isDeferred) this.#grantCredit();
-    if (!this.isPaused) this.#inlet?.deliver();
-  }
-
-  /** From now on, the receiver gets everything at once, and says what it has {@link consumed}. */
-  defer(): void {
-    this.#isDeferred = true;
-    this.#credit.defer();
-  }
-
-  consumed(bytes: number): void {
-    if (!this.#closed && !this.#finReceived) this.#credit.consume(bytes);
-  }
-
-  /** The peer sends on other connections from now on. */
-  receiveFrom(inlet: Inlet): void {
-    this.#inlet = inlet;
-  }
-
-  /** What comes next of the stream, from another connection; not while it is paused. */
-  receiveNext(piece: Buffer): void {
-    if (this.#aborted || this.#closed || this.#finReceived) return;
-    this.#received += piece.length;
-    this.receiver.onData(piece);
-  }
-
-  /** A connection was lost that carried some of the stream. */
-  fail(error: Error): void {
-    if (!this.#closed) this.#cancel(error);
+    if (!this.#paused) this.#grantCredit();
   }
 
   receiveFin(): void {
@@ -458,7 +305,6 @@ export class Channel implements Sender {
   receiveCredit(increment: number): void {
     this.#sendWindow = Math.min(this.#sendWindow + increment, this.host.largestWindow);
     this.#credited += increment;
-    this.#isKnown = true;
     this.#measureRoundTrip();
     this.#countTransfer();
     this.receiver.onCredit?.(this.#credited);
@@ -508,16 +354,12 @@ export class Channel implements Sender {
   #countTransfer(): void {
     const now = turnTime();
     const isSmall = this.#frameBytes < BULK_FRAME * this.#frames;
-    if (isSmall || now - this.#creditedAt > QUIET_MS) {
-      this.#transferred = 0;
-      this.#transferSince = now;
-    }
+    if (isSmall || now - this.#creditedAt > QUIET_MS) this.#transferred = 0;
     if (!isSmall) this.#transferred += this.#frameBytes;
     this.#frames = 0;
     this.#frameBytes = 0;
     this.#creditedAt = now;
-    const enough = now - this.#transferSince >= SLOW_BULK_MS ? SLOW_BULK : BULK;
-    if (this.#transferred >= enough) this.host.carriesBulk();
+    if (this.#transferred >= BULK) this.host.carriesBulk();
   }
 
   #measureRoundTrip(): void {
@@ -552,8 +394,6 @@ export class Channel implements Sender {
     if (this.#closed) return;
     this.#closed = true;
     this.#drop();
-    this.#outlet?.closed(error !== undefined || !this.#finSent);
-    this.#inlet?.closed(error !== undefined || !this.#finReceived);
     this.host.forget(this);
     this.receiver.onClosed?.(error);
   }

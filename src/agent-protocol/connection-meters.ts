@@ -64,43 +64,6 @@ export class RecentBytes {
   }
 }
 
-/** Kernels send faster and faster until packets are lost or the link is full: after so many round trips and milliseconds, one has. */
-const BACKLOG_ROUND_TRIPS = 5;
-const BACKLOG_MS = 300;
-
-/** How fast a connection sends while more waits than TCP takes. */
-export class Backlog {
-  #since: number | null = null;
-  #bytes = 0;
-
-  /** So many bytes were handed to the socket. @param isFull whether it could not pass all of them on to the kernel */
-  note(bytes: number, isFull: boolean, now: number): void {
-    if (!isFull) this.#since = null;
-    else if (this.#since === null) [this.#since, this.#bytes] = [now, 0];
-    else this.#bytes += bytes;
-  }
-
-  /** Whether more has waited for a while than TCP takes. */
-  isLong(now: number): boolean {
-    return this.#since !== null && now - this.#since >= BACKLOG_MS;
-  }
-
-  /**
-   * About how many bytes TCP has on their way; null: nothing waits, or not for long enough.
-   *
-   * @param roundTrip milliseconds without queues
-   */
-  flight(now: number, roundTrip: number): number | null {
-    if (this.#since === null) return null;
-    const ms = now - this.#since;
-    if (!this.isLong(now) || ms < BACKLOG_ROUND_TRIPS * roundTrip) return null;
-    const flight = (this.#bytes / ms) * roundTrip;
-    // What comes next is judged alone.
-    [this.#since, this.#bytes] = [now, 0];
-    return flight;
-  }
-}
-
 /** Bytes held for streams below this are not reported to the budget. */
 const FLOOR = 65_536;
 /** Share of the remaining memory that one stream may be granted credit for. */

@@ -3,9 +3,9 @@ import type { MemoryBudget, MemoryUser } from '../lib/memory-budget.ts';
 import { trackBuffer } from '../lib/process/minor-gc.ts';
 import { turnTime } from '../lib/time/loop-turn.ts';
 import { TokenBucket } from '../lib/time/token-bucket.ts';
-import { Channel, type ChannelHost, type Outlet } from './channel.ts';
+import { Channel, type ChannelHost } from './channel.ts';
 import { CONNECTION_LIMITS, type ConnectionLimits, GLITCHES } from './connection-limits.ts';
-import { Backlog, RecentBytes, RoundTrip, StreamMemory } from './connection-meters.ts';
+import { RecentBytes, RoundTrip, StreamMemory } from './connection-meters.ts';
 import { LARGEST_WINDOW } from './credit-window.ts';
 import {
   FIRST_ID,
@@ -36,26 +36,9 @@ const CLOSE_GRACE_MS = 250;
 /** Agents never use this stream id, and ignore credit for it. */
 const UNUSED_STREAM_ID = 1;
 
-/** A connection is crowded when it has so many times as many bytes on their way as another one, and so many more. */
+/** A connection is crowded when it has so many times as many bytes on their way as the other one, and so many more. */
 const CROWDED = 2;
 const CROWDED_BYTES = 8_192;
-
-/** Gives a connection what it sends next. */
-export interface Puller {
-  /** @returns whether it has written a segment to a stream of the connection */
-  pull(connection: Connection): boolean;
-}
-
-/** The connections of a session, as one of them sees them. */
-export interface Bundle {
-  /** Takes over what a stream of the connection sends; null: the connection sends it. */
-  spread(channel: Channel, connection: Connection): Outlet | null;
-  /** The connection has sent something, and more waits, or may. */
-  sent(connection: Connection, now: number): void;
-  heardAt(connection: Connection): number;
-  /** Whether spread streams use it, while another one is left to what is little. */
-  isForBulk(connection: Connection): boolean;
-}
 
 export interface ConnectionUser {
   /** The peer has opened a stream. Set the channel's receiver before returning. */
@@ -99,14 +82,8 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   largestWindow = WINDOW;
   /** Whether a reset ends a stream at the peer. An SDK's task that waits to read does not notice one. */
   peerHonoursReset: boolean;
-  /** The others of its session. */
-  siblings: readonly Connection[] = [];
-  /** What it and its siblings do together, if the peer supports it. */
-  bundle: Bundle | null = null;
-  /** Its number there. */
-  linkNumber = 0;
-  readonly #backlog = new Backlog();
-  readonly #pullers = new Set<Puller>();
+  /** The other one of its session, if there are two. */
+  sibling: Connection | null = null;
   readonly memory = new StreamMemory(this);
   readonly roundTrip = new RoundTrip();
   readonly #recent = new RecentBytes(this.roundTrip);
@@ -147,23 +124,13 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   }
 
   /**
-   * Whether a new stream would get ahead on another connection, in spite of TCP's slow start there. One that ends loses its
+   * Whether a new stream would get ahead on the other connection, in spite of TCP's slow start there. One that ends loses its
    * streams one by one: others may be opened in their place meanwhile.
    */
   get isCrowded(): boolean {
-    const { siblings } = this;
-    if (siblings.every(({ hasEnded }) => hasEnded)) return false;
-    if (this.bundle?.isForBulk(this)) return true;
-    const { load } = this;
-    return this.#ended || siblings.some((other) => !other.hasEnded && load > CROWDED * other.load + CROWDED_BYTES);
-  }
-
-  /**
-   * When the peer was last heard, in milliseconds of `performance.now()`. Where packets are lost, one connection may be silent for
-   * long while the peer is well, as its others show.
-   */
-  get heardAt(): number {
-    return this.bundle === null ? this.lastReadAt : this.bundle.heardAt(this);
+    const { sibling } = this;
+    if (sibling === null || sibling.hasEnded) return false;
+    return this.#ended || this.load > CROWDED * sibling.load + CROWDED_BYTES;
   }
 
   start(): void {
@@ -323,28 +290,6 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     this.user.carriesBulk?.();
   }
 
-  spread(channel: Channel): Outlet | null {
-    return this.bundle?.spread(channel, this) ?? null;
-  }
-
-  /** The stream with the id, if it may be spread. */
-  spreadable(id: number): Channel | null {
-    const channel = this.#channels.get(id);
-    return channel?.maySpread ? channel : null;
-  }
-
-  /** Has a segment for this connection, once nothing waits in its socket. */
-  wantsPull(puller: Puller): void {
-    if (this.#ended) return;
-    this.#pullers.add(puller);
-    if (this.socket.writableLength === 0) this.#scheduleFlush();
-  }
-
-  /** How many bytes TCP has on their way while more wait; null: none wait, or not for long enough. */
-  flight(now: number, roundTrip: number): number | null {
-    return this.#backlog.flight(now, roundTrip);
-  }
-
   windowIncrement(streamId: number, increment: number): void {
     this.#out.windowIncrement(streamId, increment);
     this.#scheduleFlush();
@@ -411,19 +356,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     if (this.#rest === null) this.socket.resume();
   }
 
-  /** Lets one of those that have segments write the next: they take turns. */
-  #pull(): void {
-    if (this.socket.writableLength > 0) return;
-    for (const puller of this.#pullers) {
-      this.#pullers.delete(puller);
-      if (!puller.pull(this)) continue;
-      this.#pullers.add(puller);
-      return;
-    }
-  }
-
   #send(): void {
-    if (this.#pullers.size > 0) this.#pull();
     const isData = this.#queue.send();
     if (this.#out.length === 0 && this.#readSinceFlush && !this.peerHonoursReset)
       this.#out.windowIncrement(UNUSED_STREAM_ID, 1);
@@ -431,13 +364,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     if (this.#out.length === 0) return;
     this.lastSentAt = turnTime();
     this.#recent.add(this.#out.length, this.lastSentAt);
-    const bytes = this.#out.length;
-    // There is no drain without a full buffer.
-    this.#out.writeTo(this.socket, this.#pullers.size > 0 ? () => this.#scheduleFlush() : undefined);
-    if (this.bundle !== null) {
-      this.#backlog.note(bytes, this.socket.writableLength > 0, this.lastSentAt);
-      if (this.#pullers.size > 0 || this.#backlog.isLong(this.lastSentAt)) this.bundle.sent(this, this.lastSentAt);
-    }
+    this.#out.writeTo(this.socket);
     this.onTraffic?.();
     if (isData) this.user.sent?.();
     if (this.socket.writableLength > this.#limits.unread) this.socket.destroy(new Error('the peer does not read'));

@@ -175,15 +175,12 @@ export class FrameWriter {
     this.#header(WNDINC, streamId, 4, 0, HEADER_LENGTH + 4).writeUInt32BE(increment, HEADER_LENGTH);
   }
 
-  /** @param onSent called when the system has taken all of it */
-  writeTo(socket: Writable, onSent?: () => void): void {
+  writeTo(socket: Writable): void {
     const [first, ...others] = this.take();
-    const last = others.pop();
-    if (last === undefined) return void socket.write(first, onSent);
+    if (others.length === 0) return void socket.write(first);
     socket.cork();
     socket.write(first);
     for (const piece of others) socket.write(piece);
-    socket.write(last, onSent);
     socket.uncork();
   }
 

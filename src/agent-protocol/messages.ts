@@ -33,8 +33,6 @@ export const StreamType = {
   pace: 0xfffffff7,
   /** Of this project only, to gateways that announce it: how the device's data budget stands. */
   dataBudget: 0xfffffff6,
-  /** Of this project only, between peers that both announce it: segments of a stream that is spread over the links of a session. */
-  lane: 0xfffffff4,
   /** Of this project only, to its native connector: whether the device's link is metered, as an operator says. */
   linkKind: 0xfffffff3,
   /** Of this project only: the other gateways of a cluster, where an agent may have a second session. */
@@ -50,8 +48,6 @@ export function streamPrefix(type: number): Buffer {
 
 const MAX_METADATA = 4096;
 const MAX_NODES = 64;
-/** What two bytes hold, but for one. */
-const MAX_LINK_NUMBER = 65_534;
 const MAX_WARNINGS = 10;
 const MAX_ANNOTATION = 255;
 
@@ -101,11 +97,6 @@ const streamWindow = z.transform((value: unknown) =>
 
 const announced = z.transform((value: unknown) => value === true);
 
-/** How many links of a session the sender supports, over which streams may be spread; 0 for nonsense. */
-const linkCount = z.transform((value: unknown) =>
-  Number.isSafeInteger(value) && Number(value) > 2 ? Number(value) : 0,
-);
-
 const announcedText = z.transform((value: unknown) => (typeof value === 'string' ? value : ''));
 
 const AuthExtra = z.preprocess(
@@ -125,7 +116,6 @@ const AuthExtra = z.preprocess(
       .transform((count) => count ?? 0),
     streamwindow: streamWindow,
     secondlink: announced,
-    links: linkCount,
     requestfeed: announced,
     nodes: announced,
     refusedanswers: announced,
@@ -304,8 +294,6 @@ export const AuthAnswer = z.object({
     .object({
       StreamWindow: streamWindow,
       SecondLink: announced,
-      Links: linkCount,
-      Ticket: announcedText,
       RequestFeed: announced,
       UpstreamStates: announced,
       TimesAway: announced,
@@ -315,15 +303,7 @@ export const AuthAnswer = z.object({
       Node: announcedText,
     })
     .catch({
-      ...{
-        StreamWindow: 0,
-        SecondLink: false,
-        Links: 0,
-        Ticket: '',
-        RequestFeed: false,
-        UpstreamStates: false,
-        TimesAway: false,
-      },
+      ...{ StreamWindow: 0, SecondLink: false, RequestFeed: false, UpstreamStates: false, TimesAway: false },
       ...{ HeartbeatPace: false, DataBudgets: false, Metered: null, Node: '' },
     }),
 });
@@ -332,9 +312,6 @@ export const AuthAnswer = z.object({
 export const OtherNodesAnswer = z.object({ Error: text, Nodes: texts(MAX_NODES).catch([]), Name: text });
 
 export const LinkTicket = z.object({ Error: text, Ticket: text });
-
-/** `Link`: its number among those of the session. `Ticket`: for another one. */
-export const LinkAnswer = z.object({ Error: text, Ticket: text, Link: z.int().min(0).max(MAX_LINK_NUMBER).catch(0) });
 
 export const LinkRequest = z.object({ AuthToken: text, SessionId: text, Ticket: text });
 export type LinkRequest = z.output<typeof LinkRequest>;

@@ -28,8 +28,6 @@ export class ReceiveCredit {
   withheld = false;
   #window = WINDOW;
   #uncredited = 0;
-  /** Bytes that have arrived and are not consumed, where that counts. */
-  #unconsumed = 0;
   #pacer: CreditPacer | null = null;
   #growing: GrowingWindow | null = null;
   /** What the peer may send beyond the window of the protocol. */
@@ -42,11 +40,6 @@ export class ReceiveCredit {
     private readonly send: (bytes: number) => void,
   ) {}
 
-  /** Bytes have arrived that are consumed later. */
-  hold(bytes: number): void {
-    this.#unconsumed += bytes;
-  }
-
   /** @throws {ProtocolViolation} when the window does not allow so many bytes */
   use(bytes: number): void {
     if (bytes > this.#window) throw new ProtocolViolation('more data than the window of the stream allows');
@@ -58,19 +51,6 @@ export class ReceiveCredit {
     this.#uncredited += bytes;
     this.#pacer?.receive(bytes, performance.now());
     this.#growing?.receive(bytes, performance.now(), this.host.roundTrip.least, this.host.memory.room);
-  }
-
-  /** From now on, what arrives counts once it is consumed: what is held and what may arrive are a window together. */
-  defer(): void {
-    this.end();
-    this.#uncredited = 0;
-    this.#unconsumed = 0;
-  }
-
-  consume(bytes: number): void {
-    this.#unconsumed -= bytes;
-    this.receive(bytes);
-    this.grant();
   }
 
   /** Credits what has arrived, once that is worth a frame. */
@@ -105,7 +85,7 @@ export class ReceiveCredit {
 
   #grantAhead(): void {
     this.#growing ??= new GrowingWindow(WINDOW, CREDIT_STEP);
-    const bytes = Math.floor(this.#growing.target) - this.#window - this.#unconsumed;
+    const bytes = Math.floor(this.#growing.target) - this.#window;
     if (bytes >= CREDIT_STEP) this.#grant(bytes);
     this.#reserve(this.#window);
   }

@@ -101,7 +101,7 @@ export class AgentLink implements SessionLink, ConnectionUser, PendingConnection
 
   watch(heartbeats: { interval: number; tolerance: number }): void {
     clearTimeout(this.#authTimer);
-    const connection = this.#heard();
+    const { connection } = this;
     const onTimeout = () => this.#endSilent('heartbeat timed out');
     this.#stopHeartbeatTimeout = watchHeartbeats(heartbeats, connection, onTimeout);
     this.#silenceWatch = new SilenceWatch({
@@ -114,21 +114,10 @@ export class AgentLink implements SessionLink, ConnectionUser, PendingConnection
   keepTo(intervalMs: number): void {
     if (this.#ended) return;
     this.#stopHeartbeatTimeout();
-    this.#stopHeartbeatTimeout = watchPaced(intervalMs, this.#heard(), {
+    this.#stopHeartbeatTimeout = watchPaced(intervalMs, this.connection, {
       ask: () => void this.beat(PROBE_MS),
       onTimeout: (reason) => this.#endSilent(reason),
     });
-  }
-
-  /** Its connection, for those that look for silence. */
-  #heard(): Pick<Connection, 'lastReadAt' | 'use'> {
-    const { connection } = this;
-    return {
-      use: connection.use,
-      get lastReadAt() {
-        return connection.heardAt;
-      },
-    };
   }
 
   sent(): void {
@@ -249,18 +238,9 @@ export class AgentLink implements SessionLink, ConnectionUser, PendingConnection
     if (!session?.redeem(Ticket)) throw new RpcError('ERR_NGROK_109', 'no session has this id and ticket');
     directory.attach(this, credential.id);
     this.#session = session;
-    const link = session.attach(this);
-    const attached = () => log.debug({ session: SessionId, address: this.address }, 'second connection attached');
-    if (!session.takesLinkNumbers) {
-      attached();
-      return { body: {} };
-    }
-    // Until then, the agent may give it up.
-    const consumed = () => {
-      session.confirm(this, link);
-      attached();
-    };
-    return { body: { Link: link, Ticket: session.newTicket() }, consumed };
+    session.attach(this);
+    log.debug({ session: SessionId, address: this.address }, 'second connection attached');
+    return { body: {} };
   }
 }
 

@@ -2,7 +2,6 @@ import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 import type { Channel, ChannelReceiver } from '../../agent-protocol/channel.ts';
 import type { Connection } from '../../agent-protocol/connection.ts';
 import { LARGEST_WINDOW } from '../../agent-protocol/credit-window.ts';
-import { LinkBundle, MOST_LINKS } from '../../agent-protocol/link-bundle.ts';
 import {
   type AuthRequest,
   BindLabeledRequest,
@@ -13,13 +12,11 @@ import {
   parseMessage,
   RequestsRequest,
   StreamType,
-  streamPrefix,
   TimesAway,
   UnbindRequest,
   UpstreamState,
 } from '../../agent-protocol/messages.ts';
 import { type RpcAnswer, RpcError, type RpcFeed, type RpcRequest, RpcResponder } from '../../agent-protocol/rpc.ts';
-import { LINKS_WANTED, laneHeader } from '../../agent-protocol/segments.ts';
 import { ApiError, messageOf } from '../../lib/errors.ts';
 import type { MemoryBudget } from '../../lib/memory-budget.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
@@ -46,11 +43,9 @@ export const GATEWAY = {
 
 /** Endpoints of a session whose requests its agent may watch at a time. */
 const MAX_FEEDS = 16;
-/** Milliseconds that a further link stays without streams of clients. */
+/** Milliseconds that the second link stays without streams of clients. */
 const LINK_IDLE_MS = 60_000;
 const DRAIN_CHECK_MS = 500;
-/** Between two requests for more links. */
-const ASK_FOR_LINKS_MS = 1_000;
 /** The longest pause between heartbeats that is granted: a session whose agent is gone ends soon after. */
 const MOST_PACE_MS = 75_000;
 
@@ -117,9 +112,9 @@ interface AgentIdentity {
 }
 
 /**
- * The session of an agent. It has one link to the agent, or several: then a stream stays on the link that it was opened on, unless
- * packets are lost there, and new ones of clients take the link with the least bytes on their way. Everything else travels on
- * the first. The session lives as long as one of them.
+ * The session of an agent. It has one link to the agent, or two: then a stream stays on the link that it was opened on, and
+ * new ones of clients take the link with the least bytes on their way. Everything else travels on the first. The session
+ * lives as long as one of them.
  */
 export class AgentSession implements ListenerOwner {
   readonly id: string;
@@ -135,20 +130,13 @@ export class AgentSession implements ListenerOwner {
   readonly #memory: MemoryBudget;
   readonly #largestWindow: number;
   readonly #requests: RequestsStreams;
-  /** In the order in which they came. */
-  readonly #links: SessionLink[];
-  /** How many it may have. */
-  readonly #mostLinks: number;
-  /** Null: streams stay on their links. */
-  readonly #bundle: LinkBundle | null;
-  #linkCount = 0;
-  /** When the agent was last asked for links, in milliseconds of `performance.now()`. */
-  #askedForLinksAt = Number.NEGATIVE_INFINITY;
-  /** When a stream was last opened on a link, in milliseconds of `performance.now()`. */
-  readonly #usedAt = new WeakMap<Connection, number>();
+  #first: SessionLink;
+  #second: SessionLink | null = null;
+  /** When a stream was last opened on the second link, in milliseconds of `performance.now()`. */
+  #secondUsedAt = 0;
   #idleTimer: NodeJS.Timeout | undefined;
-  /** Each proves that a further link comes from the agent of this session, once. The newest ones count. */
-  readonly #tickets: string[] = [];
+  /** Proves that a further link comes from the agent of this session, once. */
+  #ticket: string | null = null;
   #budget: (BudgetReport & { at: number }) | null = null;
   /** What the agent was told of its link. */
   #metered: boolean | null = null;
@@ -167,17 +155,11 @@ export class AgentSession implements ListenerOwner {
     this.credential = credential;
     this.agent = agent;
     this.address = link.address;
-    this.#links = [link];
+    this.#first = link;
     this.#announced = announced;
     this.#isLogged = isLogged;
     this.#memory = own.memory.ofSession(credential.id);
     this.#largestWindow = Math.min(announced.streamwindow, LARGEST_WINDOW);
-    this.#mostLinks = this.#mayHaveTwoLinks ? Math.max(2, Math.min(announced.links, MOST_LINKS)) : 1;
-    const bundleUser = {
-      probe: (connection: Connection, ms: number) => this.#probe(connection, ms),
-      wantsLinks: (count: number) => this.#askForLinks(count),
-    };
-    this.#bundle = this.#mostLinks > 2 ? new LinkBundle(bundleUser, this.#mostLinks) : null;
     const listeners = new SessionListeners(this, context.log, own);
     const gateUser = {
       get hasSeveral() {
@@ -197,27 +179,6 @@ export class AgentSession implements ListenerOwner {
     this.#requests = new RequestsStreams(MAX_FEEDS, (named) => this.#listeners.named(named));
   }
 
-  get #first(): SessionLink {
-    return this.#links[0] as SessionLink;
-  }
-
-  async #probe(connection: Connection, ms: number): Promise<number | null> {
-    const link = this.#links.find((one) => one.connection === connection);
-    const askedAt = performance.now();
-    return (await link?.beat(ms)) ? performance.now() - askedAt : null;
-  }
-
-  #askForLinks(count: number): void {
-    const now = performance.now();
-    if (now - this.#askedForLinksAt < ASK_FOR_LINKS_MS) return;
-    this.#askedForLinksAt = now;
-    const { connection } = this.#links.at(-1) as SessionLink;
-    const channel = connection.channel();
-    channel.write(Buffer.concat([streamPrefix(StreamType.lane), laneHeader(LINKS_WANTED, count)]));
-    channel.end();
-    connection.open(channel);
-  }
-
   /** Why it has ended. */
   get endedBy(): SessionEnd {
     return this.#endedBy;
@@ -234,14 +195,12 @@ export class AgentSession implements ListenerOwner {
   /** Starts serving on the link that it has authenticated on; returns what the agent is told. */
   start(): object {
     this.#adopt(this.#first);
-    this.#bundle?.add(0, this.#first.connection);
     this.#metered = this.context.store.devices.byCredential(this.credential.id)?.metered ?? null;
     return {
       ...(this.keepsAnswers && this.#metered !== null && { Metered: this.#metered }),
       ...(!this.#announced.shortanswers && { ...GATEWAY, AgentSessionID: this.id }),
       ...(this.#largestWindow > 0 && { StreamWindow: this.#largestWindow }),
       ...(this.#mayHaveTwoLinks && { SecondLink: true }),
-      ...(this.#bundle && { Links: this.#mostLinks, Ticket: this.newTicket() }),
       ...(this.#announced.requestfeed && { RequestFeed: true }),
       ...(this.#announced.upstreamstates && { UpstreamStates: true }),
       ...(this.#announced.timesaway && { TimesAway: true }),
@@ -253,54 +212,37 @@ export class AgentSession implements ListenerOwner {
 
   /** Whether the ticket is the session's, so that a further link may be attached to it. It is valid once. */
   redeem(ticket: string): boolean {
-    const at = this.#ended ? -1 : this.#tickets.findIndex((one) => isSame(ticket, one));
-    if (at < 0) return false;
-    this.#tickets.splice(at, 1);
+    if (this.#ended || this.#ticket === null || !isSame(ticket, this.#ticket)) return false;
+    this.#ticket = null;
     return true;
   }
 
-  /**
-   * Adds a link. When there are enough already, the one that has been silent for longest ends: its agent has given it up.
-   *
-   * @returns its number, which no other link of the session has or had
-   */
-  attach(link: SessionLink): number {
-    if (this.#links.length >= this.#mostLinks) {
-      const heardLast = (one: SessionLink) => one.connection.lastReadAt;
-      const [silent] = [...this.#links].sort((one, other) => heardLast(one) - heardLast(other));
-      silent?.end(new Error('another link was opened'));
+  /** Adds a link. With two already, the one that has been silent for longer ends: its agent has given it up. */
+  attach(link: SessionLink): void {
+    if (this.#second !== null) {
+      const { connection } = this.#second;
+      const silent = connection.lastReadAt < this.#first.connection.lastReadAt ? this.#second : this.#first;
+      silent.end(new Error('another link was opened'));
     }
-    this.#links.push(link);
-    this.#linkCount += 1;
     this.#adopt(link);
-    if (this.#bundle === null) this.#introduce();
-    this.#usedAt.set(link.connection, performance.now());
-    this.#idleTimer ??= setInterval(() => this.#endIdleLinks(), LINK_IDLE_MS).unref();
-    return this.#linkCount;
-  }
-
-  /** The agent knows that it is a link, and its number. From now on, it is used. */
-  confirm(link: SessionLink, linkNumber: number): void {
-    if (this.#bundle === null || !this.#links.includes(link)) return;
-    this.#bundle.add(linkNumber, link.connection);
-    this.#introduce();
+    this.#second = link;
+    link.connection.sibling = this.#first.connection;
+    this.#first.connection.sibling = link.connection;
+    this.#secondUsedAt = performance.now();
+    this.#idleTimer = setInterval(() => this.#endIdleLink(), LINK_IDLE_MS).unref();
   }
 
   /** The link has ended, and with it its streams. */
   lost(link: SessionLink, reason: Error): void {
+    const other = link === this.#first ? this.#second : this.#first;
+    this.#second = null;
+    clearInterval(this.#idleTimer);
     const { directory } = this.own;
     const { log } = this.context;
-    const isLast = this.#links.length === 1;
-    // The last one says for how long it was silent.
-    if (!isLast) this.#links.splice(this.#links.indexOf(link), 1);
-    this.#bundle?.delete(link.connection);
-    if (this.#links.length === 1) {
-      clearInterval(this.#idleTimer);
-      this.#idleTimer = undefined;
-    }
-    if (!isLast) {
-      this.#introduce();
-      log.debug({ session: this.id, reason: reason.message }, 'one of several connections lost');
+    if (other !== null) {
+      this.#first = other;
+      other.connection.sibling = null;
+      log.debug({ session: this.id, reason: reason.message }, 'one of two connections lost');
       return;
     }
     this.#ended = true;
@@ -313,7 +255,7 @@ export class AgentSession implements ListenerOwner {
   }
 
   end(reason: Error): void {
-    for (const link of [...this.#links]) link.end(reason);
+    for (const link of [this.#first, this.#second]) link?.end(reason);
   }
 
   /** Opens no further streams, and ends once those of clients have ended, or after so many milliseconds. */
@@ -348,10 +290,6 @@ export class AgentSession implements ListenerOwner {
     this.commands.stopTunnel(id, message, code);
   }
 
-  get takesLinkNumbers(): boolean {
-    return this.#bundle !== null;
-  }
-
   get takesShortAnswers(): boolean {
     return this.#announced.shortanswers;
   }
@@ -375,12 +313,11 @@ export class AgentSession implements ListenerOwner {
   }
 
   async isAlive(): Promise<boolean> {
-    const answers = await Promise.all(this.#links.map((link) => link.isAlive()));
+    const answers = await Promise.all([this.#first, this.#second].map((link) => link?.isAlive()));
     return answers.includes(true);
   }
 
   receiverFor(type: number, channel: Channel): ChannelReceiver {
-    if (type === StreamType.lane && this.#bundle) return this.#bundle.accept(channel);
     const report = (error: unknown) => this.context.log.error({ err: error, type }, 'agent request failed');
     const serve = (request: RpcRequest) => this.#serveInTurn(type, request, channel);
     return new RpcResponder(channel, serve, report);
@@ -519,15 +456,8 @@ export class AgentSession implements ListenerOwner {
   }
 
   #issueTicket(): RpcAnswer {
-    return { body: { Ticket: this.newTicket() } };
-  }
-
-  /** Lets a further link join, once. */
-  newTicket(): string {
-    const ticket = randomBytes(32).toString('base64url');
-    this.#tickets.push(ticket);
-    if (this.#tickets.length >= this.#mostLinks) this.#tickets.shift();
-    return ticket;
+    this.#ticket = randomBytes(32).toString('base64url');
+    return { body: { Ticket: this.#ticket } };
   }
 
   /** The link shares the session's limits and memory. */
@@ -537,35 +467,18 @@ export class AgentSession implements ListenerOwner {
     link.watch({ interval: this.#announced.heartbeatinterval, tolerance: this.#announced.heartbeattolerance });
   }
 
-  /** Tells the links of each other. */
-  #introduce(): void {
-    const all = this.#links.map(({ connection }) => connection).filter((one) => this.#bundle?.has(one) ?? true);
-    for (const connection of all) connection.siblings = all.filter((other) => other !== connection);
-  }
-
-  /** The link with the least bytes on their way: the first one, unless another has far less. */
+  /** The link with the least bytes on their way: the first one, unless the second has far less. */
   #freest(): Connection {
     const first = this.#first.connection;
-    const quiet = this.#bundle?.quiet;
-    if (quiet && !quiet.hasEnded) return this.#noteUse(quiet);
-    if (!first.isCrowded) return first;
-    const open = first.siblings.filter(({ hasEnded }) => !hasEnded);
-    return this.#noteUse(open.reduce((least, other) => (other.load < least.load ? other : least)));
+    if (first.sibling === null || !first.isCrowded) return first;
+    this.#secondUsedAt = performance.now();
+    return first.sibling;
   }
 
-  #noteUse(connection: Connection): Connection {
-    this.#usedAt.set(connection, performance.now());
-    return connection;
-  }
-
-  #endIdleLinks(): void {
-    const now = performance.now();
-    for (const link of this.#links.slice(1)) {
-      const { connection } = link;
-      if (this.#bundle?.uses(connection)) this.#usedAt.set(connection, now);
-      const isIdle = now - (this.#usedAt.get(connection) ?? 0) >= LINK_IDLE_MS;
-      if (isIdle && !this.gate.carries(connection)) link.end(new Error('the link was idle'));
-    }
+  #endIdleLink(): void {
+    const link = this.#second;
+    if (link === null || performance.now() - this.#secondUsedAt < LINK_IDLE_MS) return;
+    if (!this.gate.carries(link.connection)) link.end(new Error('the second link was idle'));
   }
 }
 

@@ -2,7 +2,6 @@ import { once } from 'node:events';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
-import { MOST_LINKS } from '../../../src/agent-protocol/link-bundle.ts';
 import { StreamType } from '../../../src/agent-protocol/messages.ts';
 import { AgentMemory } from '../../../src/gateway/sessions/agent-limits.ts';
 import { issueCredential } from '../../../src/gateway/store/tokens.ts';
@@ -307,38 +306,4 @@ it('a gateway has a quarter as many second links as sessions', async () => {
   link.peer.socket.destroy();
   await expect.poll(async () => (await refused()).Error).toBe(undefined);
   expect([...gateway.server.sessions]).toHaveLength(2);
-});
-
-it('an agent that announces several links has them, each with a number and a ticket for the next', async () => {
-  const gateway = await SessionGateway.start();
-  const several = { ...BOTH, Links: 4 };
-  const { agent, extra } = await session(gateway, several);
-  expect(extra).toMatchObject({ Links: 4, Ticket: expect.stringMatching(/^.{43}$/) });
-  let { Ticket } = extra;
-  const links: RawAgent[] = [agent];
-  for (const number of [1, 2, 3]) {
-    const link = await rawAgent(gateway);
-    const request = { AuthToken: gateway.authtoken, SessionId: [...gateway.server.sessions][0]?.id, Ticket };
-    const answer = await link.call(StreamType.link, request);
-    expect(answer).toEqual({ Link: number, Ticket: expect.stringMatching(/^.{43}$/) });
-    ({ Ticket } = answer);
-    links.push(link);
-  }
-  expect(links.map(({ peer }) => peer.socket.destroyed)).toEqual([false, false, false, false]);
-  expect(await links[3]?.call(StreamType.bind, { Id: 'a', Proto: 'https', Opts: {} })).toHaveProperty('URL');
-  for (const { peer } of links) peer.socket.destroy();
-  await until(() => [...gateway.server.sessions].length === 0, 'the end of the session');
-});
-
-it.each([0, 2, -1, 3.5, '8', 1e9])('takes %j links for what they are', async (count) => {
-  const gateway = await SessionGateway.start();
-  const { extra } = await session(gateway, { ...BOTH, Links: count });
-  expect(extra.SecondLink).toBe(true);
-  expect(extra.Links).toBe(count === 1e9 ? MOST_LINKS : undefined);
-});
-
-it('a lane of an agent without several links is an unknown request', async () => {
-  const gateway = await SessionGateway.start();
-  const { agent } = await session(gateway);
-  expect((await agent.call(StreamType.lane, {})).Error).toMatch(/ERR_NGROK_332$/);
 });

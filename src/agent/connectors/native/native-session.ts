@@ -16,7 +16,6 @@ import {
 } from '../../../agent-protocol/messages.ts';
 import { parseRpcError, RpcResponder, TypedStream } from '../../../agent-protocol/rpc.ts';
 import { ApiError, messageOf } from '../../../lib/errors.ts';
-import { sentSegments } from '../../../lib/network/retransmissions.ts';
 import { DeadlineExceeded, withDeadline, withSignal } from '../../../lib/time/deadline.ts';
 import type { ConnectedEndpoint, EndpointRequest, EndpointUpstream, RequestWatcher } from '../connector.ts';
 import type { DataBudget } from '../data-budget.ts';
@@ -91,7 +90,6 @@ export function openNativeLink(options: GatewayLinkOptions): GatewayLink {
     resumption,
     pace,
     budget,
-    sentAgain: options.sentAgain ?? (async () => (await sentSegments())?.again ?? null),
     clock,
     progress,
     log,
@@ -377,10 +375,7 @@ class NativeSession implements GatewaySession {
 
   #receiverFor(type: number, channel: Channel): ChannelReceiver {
     switch (type) {
-      case StreamType.lane:
-        return this.#links.acceptLane(channel) ?? this.#responder(channel, () => NOT_SUPPORTED);
       case StreamType.proxy:
-        channel.maySpread = true;
         return new ProxyStream(channel, (header) => this.#serve(header, channel));
       case StreamType.heartbeat:
         return new HeartbeatEcho(channel);

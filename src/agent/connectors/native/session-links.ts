@@ -1,11 +1,10 @@
 import type { Duplex } from 'node:stream';
 import type { ZodType } from 'zod';
-import type { Channel, ChannelReceiver } from '../../../agent-protocol/channel.ts';
+import type { Channel } from '../../../agent-protocol/channel.ts';
 import { Connection, type ConnectionUser } from '../../../agent-protocol/connection.ts';
 import { LARGEST_WINDOW } from '../../../agent-protocol/credit-window.ts';
 import { HeartbeatProbe, LinkUse } from '../../../agent-protocol/heartbeat.ts';
-import { LinkBundle, MOST_LINKS } from '../../../agent-protocol/link-bundle.ts';
-import { LinkAnswer, LinkTicket, PaceAnswer, StreamType, streamPrefix } from '../../../agent-protocol/messages.ts';
+import { CommandAnswer, LinkTicket, PaceAnswer, StreamType, streamPrefix } from '../../../agent-protocol/messages.ts';
 import { RpcCall } from '../../../agent-protocol/rpc.ts';
 import { messageOf } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log/log.ts';
@@ -17,10 +16,9 @@ import { redact } from '../gateway-error.ts';
 import { connectToGateway, type GatewaySocketOptions } from '../gateway-socket.ts';
 import { BUSY_TICKS, type LinkPace, TICK_MS } from '../link-pace.ts';
 
-const FURTHER_LINK_DEADLINE_MS = 10_000;
-/** Milliseconds after an attempt to open a second link until the next one, and after a failed one where packets are lost. */
+const SECOND_LINK_DEADLINE_MS = 10_000;
+/** Milliseconds after an attempt to open a second link until the next one. */
 const SECOND_LINK_RETRY_MS = 30_000;
-const FURTHER_LINK_RETRY_MS = 5_000;
 const MIB = 1_048_576;
 /** Bytes held for upstreams and for the gateway, or promised to it: an eighth of the memory within these bounds. */
 const [LEAST_MEMORY, MOST_MEMORY] = [16 * MIB, 128 * MIB];
@@ -40,7 +38,6 @@ export interface SessionLinkOptions
   resumption: Resumption;
   pace: LinkPace;
   budget: DataBudget | null;
-  sentAgain: () => Promise<number | null>;
   clock: Clock;
   log: Log;
 }
@@ -52,19 +49,14 @@ export interface LinkUser {
 }
 
 /**
- * The links of a session: one, or two equal ones while the first carries bulk, and more where packets are lost. The gateway chooses
- * a link for each stream of a client. Requests to the gateway travel on the first.
+ * The links of a session: one, or two equal ones while the first carries bulk. The gateway chooses a link for each stream of
+ * a client. Requests to the gateway travel on the first.
  */
 export class SessionLinks {
   readonly #over = new AbortController();
   readonly #memory = new MemoryBudget(Math.min(MOST_MEMORY, Math.max(LEAST_MEMORY, availableMemory() / 8)));
-  /** In the order in which they came. */
-  readonly #links: SessionLink[];
-  /** Further ones that are being opened. */
-  #opening = 0;
-  /** Each lets a further link join. */
-  readonly #tickets: string[] = [];
-  #bundle: LinkBundle | null = null;
+  #first: SessionLink;
+  #second: SessionLink | null = null;
   /** The largest window of a stream; 0: that of the protocol. */
   #window = 0;
   #mayHaveTwoLinks = false;
@@ -72,16 +64,15 @@ export class SessionLinks {
   #isAgreeing = false;
   /** What clients do on any link. */
   readonly use = new LinkUse();
-  /** When the last attempt to open a second link began, and one to open a further one failed, in milliseconds of `performance.now()`. */
+  /** When the last attempt to open a second link began, in milliseconds of `performance.now()`. */
   #secondTriedAt = Number.NEGATIVE_INFINITY;
-  #failedAt = Number.NEGATIVE_INFINITY;
 
   constructor(
     socket: Duplex,
     private readonly options: SessionLinkOptions,
     private readonly user: LinkUser,
   ) {
-    this.#links = [this.#linkOver(socket)];
+    this.#first = this.#linkOver(socket);
   }
 
   /** Aborts when the last link has ended. */
@@ -93,43 +84,13 @@ export class SessionLinks {
     return this.#first.connection;
   }
 
-  get #first(): SessionLink {
-    return this.#links[0] as SessionLink;
-  }
-
   /** Uses the extensions that the gateway supports. */
-  extend(gateway: {
-    StreamWindow: number;
-    SecondLink: boolean;
-    Links: number;
-    Ticket: string;
-    HeartbeatPace: boolean;
-  }): void {
-    const { StreamWindow, SecondLink, Links, Ticket, HeartbeatPace } = gateway;
-    if (Ticket !== '') this.#tickets.push(Ticket);
+  extend(gateway: { StreamWindow: number; SecondLink: boolean; HeartbeatPace: boolean }): void {
+    const { StreamWindow, SecondLink, HeartbeatPace } = gateway;
     this.#window = Math.min(StreamWindow, LARGEST_WINDOW);
     this.#first.connection.extend(this.#window);
     this.#mayHaveTwoLinks = SecondLink;
-    if (SecondLink && Links > 0 && this.options.pace.kind !== 'metered') this.#bundleLinks(Math.min(Links, MOST_LINKS));
     this.#agreesOnPace = HeartbeatPace;
-  }
-
-  #bundleLinks(most: number): void {
-    const probe = async (connection: Connection, ms: number) => {
-      const askedAt = performance.now();
-      const link = this.#links.find((one) => one.connection === connection);
-      return (await link?.answersWithin(ms)) ? performance.now() - askedAt : null;
-    };
-    const wantsLinks = (count: number) => {
-      while (this.#links.length + this.#opening < count && this.#mayOpen) this.#open();
-    };
-    this.#bundle = new LinkBundle({ probe, wantsLinks, sentAgain: this.options.sentAgain }, most);
-    this.#bundle.add(0, this.first);
-  }
-
-  /** Takes a stream of the gateway that carries segments of another one. */
-  acceptLane(channel: Channel): ChannelReceiver | null {
-    return this.#bundle?.accept(channel) ?? null;
   }
 
   /** Sends a request; resolves to the gateway's answer. The gateway opens streams to an endpoint once it is processed. */
@@ -146,7 +107,7 @@ export class SessionLinks {
 
   tick(): void {
     const isBusy = this.use.isBusy(performance.now(), this.options.pace.moreMs);
-    for (const link of [...this.#links]) link.tick(isBusy);
+    for (const link of this.#links) link.tick(isBusy);
     void this.#agreeOnPace();
   }
 
@@ -180,16 +141,17 @@ export class SessionLinks {
   }
 
   close(reason: string): void {
-    for (const link of [...this.#links]) link.connection.close(new Error(reason));
+    for (const link of this.#links) link.connection.close(new Error(reason));
+  }
+
+  get #links(): SessionLink[] {
+    return this.#second === null ? [this.#first] : [this.#first, this.#second];
   }
 
   #linkOver(socket: Duplex): SessionLink {
     const user = {
       accept: (channel: Channel) => this.user.accept(channel),
-      carriesBulk: () => {
-        this.#wantSecond();
-        this.#bundle?.want();
-      },
+      carriesBulk: () => this.#wantSecond(),
       ended: (reason: Error) => this.#lose(link, reason),
     };
     const link: SessionLink = new SessionLink(socket, user, this.#memory);
@@ -202,35 +164,27 @@ export class SessionLinks {
   /** New streams take the second link while the first carries bulk. Without one, they share the first. */
   #wantSecond(): void {
     const now = performance.now();
-    if (this.#links.length + this.#opening > 1 || !this.#mayOpen || now - this.#secondTriedAt < SECOND_LINK_RETRY_MS)
-      return;
+    const isUseless =
+      !this.#mayHaveTwoLinks ||
+      this.options.pace.kind === 'metered' ||
+      this.#second !== null ||
+      this.#over.signal.aborted;
+    if (isUseless || now - this.#secondTriedAt < SECOND_LINK_RETRY_MS) return;
     this.#secondTriedAt = now;
-    this.#open();
-  }
-
-  get #mayOpen(): boolean {
-    if (!this.#mayHaveTwoLinks || this.options.pace.kind === 'metered' || this.#over.signal.aborted) return false;
-    return performance.now() - this.#failedAt >= FURTHER_LINK_RETRY_MS;
-  }
-
-  #open(): void {
     const { authtoken, clock, log } = this.options;
-    this.#opening += 1;
-    const work = (signal: AbortSignal) => this.#openFurther(signal);
-    withSignal(work, 'opening a further connection', FURTHER_LINK_DEADLINE_MS, this.#over.signal, clock)
-      .catch((error: unknown) => {
-        this.#failedAt = performance.now();
+    const work = (signal: AbortSignal) => this.#openSecond(signal);
+    withSignal(work, 'opening a second connection', SECOND_LINK_DEADLINE_MS, this.#over.signal, clock).catch(
+      (error: unknown) => {
         log.debug({ reason: redact(messageOf(error), authtoken) }, 'no second connection');
-      })
-      .finally(() => {
-        this.#opening -= 1;
-      });
+      },
+    );
   }
 
-  async #openFurther(signal: AbortSignal): Promise<void> {
+  async #openSecond(signal: AbortSignal): Promise<void> {
     const { address, dial, ca, protocols = [], time, resumption, pace, authtoken } = this.options;
     const isMetered = pace.kind === 'metered';
-    const Ticket = this.#tickets.shift() ?? (await this.#askForTicket());
+    const { Ticket, Error: reason } = await call(this.first, StreamType.linkTicket, {}, LinkTicket);
+    if (reason !== '') throw new Error(reason);
     const socket = await connectToGateway(
       { address, dial, ca, protocols, time, tlsSession: resumption.tlsSession, isMetered },
       signal,
@@ -238,38 +192,26 @@ export class SessionLinks {
     if (signal.aborted) socket.destroy();
     signal.throwIfAborted();
     const link = this.#linkOver(socket);
-    this.#links.push(link);
+    this.#second = link;
     const close = (error: unknown) => link.connection.close(new Error(messageOf(error)));
     signal.addEventListener('abort', () => close(signal.reason));
     const request = { AuthToken: authtoken, SessionId: resumption.clientId, Ticket };
-    const answer = call(link.connection, StreamType.link, request, LinkAnswer);
-    const lost = (error: unknown) => ({ Error: messageOf(error), Link: 0, Ticket: '' });
-    const { Error: refusal, Link, Ticket: next } = await answer.catch(lost);
-    if (next !== '') this.#tickets.push(next);
-    if (refusal !== '') {
-      close(refusal);
-      throw new Error(refusal);
-    }
-    if (Link > 0 && !link.connection.hasEnded) this.#bundle?.add(Link, link.connection);
-  }
-
-  /** On the link with the least to carry: the first may have a queue of bulk. */
-  async #askForTicket(): Promise<string> {
-    const open = this.#links.map(({ connection }) => connection).filter((one) => this.#bundle?.has(one) ?? true);
-    const freest = open.reduce((least, other) => (other.load < least.load ? other : least), this.first);
-    const { Ticket, Error: reason } = await call(freest, StreamType.linkTicket, {}, LinkTicket);
-    if (reason !== '') throw new Error(reason);
-    return Ticket;
+    const answer = call(link.connection, StreamType.link, request, CommandAnswer);
+    const { Error: refusal } = await answer.catch((error: unknown) => ({ Error: messageOf(error) }));
+    if (refusal === '') return;
+    close(refusal);
+    throw new Error(refusal);
   }
 
   /** The link has ended, and with it its streams. */
   #lose(link: SessionLink, error: Error): void {
     const { message } = error;
     if (error instanceof SilentLink) this.options.pace.lost(error.ticks);
-    this.#bundle?.delete(link.connection);
-    if (this.#links.length > 1) {
-      this.#links.splice(this.#links.indexOf(link), 1);
-      this.options.log.debug({ reason: message }, 'one of several connections lost');
+    const other = link === this.#first ? this.#second : this.#first;
+    this.#second = null;
+    if (other !== null) {
+      this.#first = other;
+      this.options.log.debug({ reason: message }, 'one of two connections lost');
       return;
     }
     if (this.#over.signal.aborted) return;
@@ -334,7 +276,7 @@ class SessionLink {
     channel.receiver = this.#probe;
     connection.open(channel);
     this.connection = connection;
-    this.#heardAt = connection.heardAt;
+    this.#heardAt = connection.lastReadAt;
     this.#beat(BUSY_TICKS);
   }
 
@@ -359,15 +301,15 @@ class SessionLink {
    * @param isBusy whether clients wait for something
    */
   tick(isBusy: boolean): void {
-    const { heardAt, lastReadAt, lastSentAt } = this.connection;
+    const { lastReadAt, lastSentAt } = this.connection;
     const every = isBusy ? Math.min(BUSY_TICKS, this.#every) : this.#every;
-    const isHeard = heardAt !== this.#heardAt;
+    const isHeard = lastReadAt !== this.#heardAt;
     // An echo does not put off the next heartbeat: on a slow link, the gateway would have less time for its answer.
     const hasPassed = isHeard && lastReadAt > this.#probe.echoedAt && lastSentAt !== this.#sentAt;
     this.#silent = isHeard ? 0 : this.#silent + 1;
     if (isHeard) this.#deadAt = null;
     this.#sinceBeat = hasPassed ? 0 : this.#sinceBeat + 1;
-    this.#heardAt = heardAt;
+    this.#heardAt = lastReadAt;
     this.#sentAt = lastSentAt;
     if (this.#deadAt !== null && this.#silent >= this.#deadAt)
       this.connection.close(new SilentLink('the gateway no longer answers heartbeats', every));
@@ -376,11 +318,7 @@ class SessionLink {
 
   /** Resolves once the gateway has everything that was sent, or after so many milliseconds. */
   async delivered(ms: number): Promise<void> {
-    await this.answersWithin(ms);
-  }
-
-  answersWithin(ms: number): Promise<boolean> {
-    return this.#probe.ask(ms);
+    await this.#probe.ask(ms);
   }
 
   #beat(every: number): void {

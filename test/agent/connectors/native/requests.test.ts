@@ -61,7 +61,6 @@ function comparable(value: unknown): unknown {
   const own = [
     'StreamWindow',
     'SecondLink',
-    'Links',
     'RequestFeed',
     'Nodes',
     'RefusedAnswers',

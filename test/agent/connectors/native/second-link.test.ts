@@ -1,9 +1,8 @@
-import { createHash, randomBytes } from 'node:crypto';
+import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import type { GatewaySession } from '../../../../src/agent/connectors/gateway-link.ts';
-import { LinkPace } from '../../../../src/agent/connectors/link-pace.ts';
 import { openLink } from '../../../../src/agent/open-link.ts';
 import { NO_PROXIES } from '../../../../src/lib/network/proxy-rules.ts';
 import { type Clock, systemClock } from '../../../../src/lib/time/clock.ts';
@@ -237,106 +236,4 @@ it('delivers what is on both connections before the session closes', async () =>
   await session.close();
   await isOver;
   expect(received).toBe(sent);
-});
-
-/** A proxy whose connections are far and slow, each for itself, as where packets are lost; how many there are, and how to break one. */
-async function lossyRoad() {
-  const connections: Socket[] = [];
-  const address = await listen((near) => {
-    onTestFinished(() => void near.destroy());
-    connections.push(near);
-    const far = connect(Number(new URL(`tcp://${gateway.sessionAddress}`).port), '127.0.0.1');
-    far.on('error', () => {}).on('close', () => near.destroy());
-    near.on('close', () => far.destroy());
-    for (const [from, to] of [
-      [near, far],
-      [far, near],
-    ] as const) {
-      from.on('data', (chunk: Buffer) => {
-        from.pause();
-        setTimeout(
-          () => {
-            to.write(chunk);
-            from.resume();
-          },
-          8 + chunk.length / 4000,
-        );
-      });
-    }
-  });
-  return { address, connections };
-}
-
-/** A session over a road, and a byte stream to an upstream there. */
-async function sessionOver(address: string, serve: (socket: Socket) => void, pace?: LinkPace) {
-  const link = await openLink('native', {
-    authtoken: () => gateway.authtoken,
-    serverAddr: address,
-    authorities: { pem: gateway.sessionCa },
-    proxies: NO_PROXIES,
-    version: '1.0.0',
-    log: silentLog,
-    clock: systemClock,
-    // Loopback loses nothing.
-    sentAgain: async () => null,
-    ...(pace && { pace }),
-  });
-  const session = await link.connect();
-  onTestFinished(() => session.end('the test is over'));
-  const upstream = upstreamAt(`tcp://${await listen(serve)}`);
-  const bound = await session.open({ protocol: 'tcp', upstream, forwardsTo: 'x' });
-  const client = connect({ port: Number(new URL(bound.url).port), host: '127.0.0.1', allowHalfOpen: true });
-  onTestFinished(() => void client.destroy());
-  await once(
-    client.on('error', () => {}),
-    'connect',
-  );
-  return client;
-}
-
-it.each(['down', 'up'] as const)(
-  'spreads a transfer %s over several connections where one carries little',
-  async (way) => {
-    const { address, connections } = await lossyRoad();
-    const carried = () => connections.map(({ bytesRead, bytesWritten }) => (way === 'down' ? bytesRead : bytesWritten));
-    const [sent, received] = [createHash('sha256'), createHash('sha256')];
-    /** Sends until it is spread. */
-    const pump = (socket: Socket) => {
-      const isSpread = () => carried().filter((bytes) => bytes > MIB).length >= 2;
-      while (!isSpread()) {
-        const piece = randomBytes(65_536);
-        sent.update(piece);
-        if (!socket.write(piece)) return void socket.once('drain', () => pump(socket));
-      }
-      socket.end();
-    };
-    let onEnd = () => {};
-    const arrived = new Promise<void>((resolve) => {
-      onEnd = resolve;
-    });
-    const take = (socket: Socket) => socket.on('data', (chunk) => received.update(chunk)).once('end', onEnd);
-    const client = await sessionOver(address, way === 'down' ? pump : take);
-    if (way === 'down') take(client);
-    else pump(client);
-    await arrived;
-    expect(received.digest('hex')).toBe(sent.digest('hex'));
-    // One for what is little, and four for the transfer, of which two or more are in use.
-    expect(connections.length).toBeGreaterThan(2);
-    expect(carried()[1]).toBeLessThan(MIB);
-  },
-);
-
-it('opens no further connection on a metered link, however little one carries', async () => {
-  const { address, connections } = await lossyRoad();
-  let received = 0;
-  const client = await sessionOver(
-    address,
-    (socket) => void socket.end(randomBytes(6 * MIB)),
-    new LinkPace('metered', systemClock),
-  );
-  client.on('data', (chunk: Buffer) => {
-    received += chunk.length;
-  });
-  await once(client, 'end');
-  expect([received, connections.length]).toEqual([6 * MIB, 1]);
 });

@@ -30,7 +30,6 @@ function streamTo(connecting: Promise<Duplex>) {
     reset() {},
     forget() {},
     carriesBulk: () => void counted.bulk++,
-    spread: () => null,
   };
   const channel = new Channel(host);
   channel.receiver = new UpstreamStream(channel, {
