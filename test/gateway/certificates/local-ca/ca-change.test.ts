@@ -9,6 +9,7 @@ import { installationFor, writeInstallation } from '../../../../src/agent/join/i
 import { enrol } from '../../../../src/agent/join/join-site.ts';
 import { openProof } from '../../../../src/agent/join/pinned-time.ts';
 import { beginCaChange, endCa, forgetNextCa } from '../../../../src/gateway/certificates/local-ca/ca-rotation.ts';
+import { GatewayCa } from '../../../../src/gateway/certificates/local-ca/followed-ca.ts';
 import { makeCa } from '../../../../src/gateway/certificates/local-ca/local-ca.ts';
 import { joinCode } from '../../../../src/gateway/devices/invite.ts';
 import { rotateDevice } from '../../../../src/gateway/devices/manage-devices.ts';
@@ -143,6 +144,28 @@ describe('a change of the CA', () => {
       await gateway.close();
     }
     gateway = await startTestGateway({ dataDir });
+  });
+
+  it('an old plan ends no CA, and gateways trust one that has ended for a few minutes', async () => {
+    const folder = join(dataDir, 'gateway');
+    const { store } = gateway;
+    let now = Date.now();
+    const ca = await GatewayCa.open(folder, store, silentLog, () => now);
+    const before = { id: ca.id, caPem: ca.caPem };
+    const [next, later] = [await makeCa(), await makeCa()];
+    await beginCaChange(store, next, new Date(now + 60_000).toISOString());
+    await ca.look();
+    await beginCaChange(store, next, null);
+    now += 60_000;
+    await ca.look();
+    expect([ca.caPem, await endCa(store, before, now)]).toEqual([first, false]);
+    await endCa(store, before);
+    await beginCaChange(store, later, null);
+    expect(await endCa(store, before)).toBe(false);
+    await ca.look();
+    expect([ca.caPem, ca.trusted]).toEqual([next.caPem, first + next.caPem + later.caPem]);
+    now += 300_000;
+    expect(ca.trusted).toBe(next.caPem + later.caPem);
   });
 
   it('ends at its date', async () => {
