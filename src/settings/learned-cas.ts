@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { caIdOf, certificatesIn } from '../lib/network/pinned-chain.ts';
 
 /** The CAs that an agent's gateway has now, in its data folder, in place of the one in its settings. */
 export const LEARNED_CAS = 'gateway-cas.json';
@@ -8,10 +9,12 @@ export const LEARNED_CAS = 'gateway-cas.json';
 interface Learned {
   /** Hash of the file with the CA in the settings; with another one there, what was learned is void. */
   replaces: string;
-  /** PEM of the CAs to trust. */
+  /** PEM of the CAs to trust: the gateway's come last, and its newest one at the end. */
   cas: string;
-  /** Whether the gateway has been told that this device trusts them. */
-  isTold: boolean;
+  /** Ids of the CAs that the gateway has ever shown. */
+  shown: readonly string[];
+  /** Hash of the authtoken with which the gateway was told that this device trusts them; null: it was not. */
+  toldWith: string | null;
 }
 
 /**
@@ -26,9 +29,12 @@ function presentCas(dataDir: string, configured: string | Uint8Array): string | 
 /** What an agent has learned; null: nothing. */
 export function learnedCas(dataDir: string, configured: string | Uint8Array): Omit<Learned, 'replaces'> | null {
   try {
-    const { replaces, cas, isTold } = JSON.parse(readFileSync(join(dataDir, LEARNED_CAS), 'utf8')) as Partial<Learned>;
-    const isUsable = replaces === hashOf(configured) && typeof cas === 'string' && cas.includes('BEGIN CERTIFICATE');
-    return isUsable ? { cas, isTold: isTold === true } : null;
+    const content = JSON.parse(readFileSync(join(dataDir, LEARNED_CAS), 'utf8')) as Partial<Learned>;
+    const { replaces, cas, shown, toldWith = null } = content;
+    if (replaces !== hashOf(configured) || typeof cas !== 'string') return null;
+    const ids = certificatesIn(cas).map(caIdOf);
+    if (ids.length === 0) return null;
+    return { cas, shown: Array.isArray(shown) ? shown : ids, toldWith };
   } catch {
     return null; // There is nothing, or it is damaged: the agent learns it again.
   }
@@ -39,8 +45,8 @@ export function learnedText(configured: string | Uint8Array, learned: Omit<Learn
   return `${JSON.stringify({ replaces: hashOf(configured), ...learned } satisfies Learned)}\n`;
 }
 
-function hashOf(pem: string | Uint8Array): string {
-  return createHash('sha256').update(pem).digest('hex');
+export function hashOf(text: string | Uint8Array): string {
+  return createHash('sha256').update(text).digest('hex');
 }
 
 /** The CA of a gateway of one's own, as it is in the settings, and as it was learned since. */

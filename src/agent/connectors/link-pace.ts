@@ -48,10 +48,9 @@ export class LinkPace {
     private readonly keep: (learnt: { ticks: number; metered: boolean | null }) => void = () => {},
     private metered: boolean | null = null,
   ) {
-    this.#kind = own;
-    this.#ticks = Math.max(BUSY_TICKS, Math.min(learntTicks, MOST_TICKS[own]));
+    this.#kind = kindOf(metered) ?? own;
+    this.#ticks = Math.max(BUSY_TICKS, Math.min(learntTicks, MOST_TICKS[this.#kind]));
     this.#changedAt = clock.now();
-    this.#choose();
   }
 
   get kind(): LinkKind {
@@ -93,7 +92,7 @@ export class LinkPace {
 
   #choose(): void {
     const before = MOST_TICKS[this.#kind];
-    this.#kind = this.metered === null ? this.own : this.metered ? 'metered' : 'default';
+    this.#kind = kindOf(this.metered) ?? this.own;
     const most = MOST_TICKS[this.#kind];
     // Pauses that were as long as they get have shown no limit.
     this.#ticks = this.#ticks === before ? most : Math.min(this.#ticks, most);
@@ -106,6 +105,10 @@ export class LinkPace {
     this.#ticks = next;
     this.keep({ ticks: next, metered: this.metered });
   }
+}
+
+function kindOf(metered: boolean | null): LinkKind | null {
+  return metered === null ? null : metered ? 'metered' : 'default';
 }
 
 /**

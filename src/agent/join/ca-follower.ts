@@ -6,7 +6,7 @@ import { caIdOf, certificatesIn } from '../../lib/network/pinned-chain.ts';
 import type { Clock } from '../../lib/time/clock.ts';
 import { AGENT_CAS_PATH } from '../../management/resources/device.ts';
 import { isCloudAddress, type Settings } from '../../settings/agent-settings.ts';
-import { LEARNED_CAS, learnedCas, learnedText, type OwnCa } from '../../settings/learned-cas.ts';
+import { hashOf, LEARNED_CAS, learnedCas, learnedText, type OwnCa } from '../../settings/learned-cas.ts';
 import { type ApiAccess, apiOf, postTo, timePlace } from './gateway-calls.ts';
 
 /** After the first session, some time in this range: a fleet may come online at once. */
@@ -63,28 +63,53 @@ export class CaFollower {
     const ownCa = access?.ownCa ?? null;
     if (access === null || ownCa === null || isCloudAddress(access.serverAddr)) return;
     const { askForTime } = await import('./pinned-time.ts');
-    const { cas } = await askForTime(await timePlace({ ...access, pinned: ownCa.pem }));
+    const { cas } = await askForTime(await timePlace({ ...access, pinned: this.#proving(ownCa) }));
     if (cas !== null) await this.#trust(cas, ownCa);
     await this.#tell(access, ownCa);
   }
 
-  async #trust(shown: readonly string[], ownCa: OwnCa): Promise<void> {
-    const cas = shown.flatMap((pem) => certificatesIn(pem)).filter(({ ca }) => ca);
-    const present = certificatesIn(ownCa.pem);
-    const isSame = present.length === cas.length && cas.every(({ raw }) => present.some((one) => one.raw.equals(raw)));
-    if (cas.length === 0 || isSame) return;
-    await this.#keep(ownCa, { cas: cas.map(String).join(''), isTold: false });
-    this.context.log.info({ ca_ids: cas.map(caIdOf) }, 'certificate authorities of the gateway learned');
+  /** PEM of the CAs that may prove which ones the gateway has. One that another is to replace, because its key is out, may not. */
+  #proving(ownCa: OwnCa): string | Uint8Array {
+    const newest = this.#learned(ownCa)?.cas;
+    return newest ? String(certificatesIn(newest).at(-1)) : ownCa.pem;
   }
 
-  /** So that the gateway knows which devices have not followed yet. */
+  async #trust(proved: readonly string[], ownCa: OwnCa): Promise<void> {
+    const cas = proved.flatMap((pem) => certificatesIn(pem)).filter(({ ca }) => ca);
+    const ids = cas.map(caIdOf);
+    const learned = this.#learned(ownCa);
+    const present = certificatesIn(ownCa.pem);
+    const isChanging = new Set(ids).size > 1;
+    const areTrusted = cas.every(({ raw }) => present.some((one) => one.raw.equals(raw)));
+    if (cas.length === 0 || (learned === null && areTrusted && !isChanging)) return;
+    const shown = [...new Set([...(learned?.shown ?? []), ...ids])];
+    // The file in the settings may have the CAs of other servers.
+    const others = certificatesIn(ownCa.configured).filter((one) => !shown.includes(caIdOf(one)));
+    const pem = [...others, ...cas].map(String).join('');
+    if (pem === learned?.cas) return;
+    await this.#keep(ownCa, { cas: pem, shown, toldWith: null });
+    this.context.log.info({ ca_ids: ids }, 'certificate authorities of the gateway learned');
+  }
+
+  /**
+   * So that the gateway knows which devices have not followed yet. While its CA is being changed, it is told again: it may have lost
+   * that.
+   */
   async #tell(access: ApiAccess, ownCa: OwnCa): Promise<void> {
-    const learned = learnedCas(this.context.settings.dataDir, ownCa.configured);
-    if (learned === null || learned.isTold) return;
+    const learned = this.#learned(ownCa);
+    if (learned === null) return;
+    const ids = certificatesIn(learned.cas).map(caIdOf);
+    const cas = [...new Set(ids)].filter((id) => learned.shown.includes(id));
+    if (cas.length === 1 && learned.toldWith === hashOf(access.authtoken())) return;
     const place = await apiOf(access);
-    const cas = certificatesIn(learned.cas).map(caIdOf);
-    await postTo(place, AGENT_CAS_PATH, { authtoken: place.authtoken, cas });
-    await this.#keep(ownCa, { ...learned, isTold: true });
+    const { authtoken } = place;
+    await postTo(place, AGENT_CAS_PATH, { authtoken, cas });
+    const toldWith = hashOf(authtoken);
+    if (toldWith !== learned.toldWith) await this.#keep(ownCa, { ...learned, toldWith });
+  }
+
+  #learned({ configured }: OwnCa): ReturnType<typeof learnedCas> {
+    return learnedCas(this.context.settings.dataDir, configured);
   }
 
   async #keep(ownCa: OwnCa, learned: Parameters<typeof learnedText>[1]): Promise<void> {

@@ -41,6 +41,8 @@ interface DeviceSessions {
  */
 export class DeviceSightings {
   readonly #devices = new Map<DeviceSession, string>();
+  /** What sessions have last said of their links: other gateways write what theirs say. */
+  readonly #links = new WeakMap<DeviceSession, DeviceSession['link']>();
   readonly #online = new Map<string, number>();
   /** What the database does not have yet, by device. */
   readonly #unwritten = new Map<string, Sighting>();
@@ -48,6 +50,9 @@ export class DeviceSightings {
   #sessions: DeviceSessions | null = null;
   #writtenAt = Number.NEGATIVE_INFINITY;
   #cancel: (() => void) | null = null;
+  #isWriting = false;
+  /** The pause after the write that is under way. */
+  #nextPauseMs = WRITE_MS;
   #stopped = false;
 
   constructor(
@@ -85,8 +90,12 @@ export class DeviceSightings {
     const row = this.#stopped ? null : this.context.store.devices.get(id);
     if (row === null || row.credential_id === null) return;
     this.#sessions?.deviceChanged?.(row.credential_id, row);
-    const session = [...this.#devices].find(([, device]) => device === id)?.[0];
-    if (session && session.link !== this.latest(row).link) this.#note(id, { link: session.link });
+    for (const [session, device] of this.#devices) {
+      const { link } = session;
+      if (device !== id || link === null || link === this.#links.get(session)) continue;
+      this.#links.set(session, link);
+      this.#note(id, { link });
+    }
   }
 
   /** A device's row with what is not in the database yet. */
@@ -98,6 +107,7 @@ export class DeviceSightings {
     const device = this.context.store.devices.byCredential(session.credential.id);
     if (device === null) return;
     this.#devices.set(session, device.id);
+    this.#links.set(session, session.link);
     this.#online.set(device.id, (this.#online.get(device.id) ?? 0) + 1);
     const { data_budget } = this.latest(device);
     const back = data_budget?.back_at
@@ -153,14 +163,18 @@ export class DeviceSightings {
 
   /** @param pauseMs since the last write, at least */
   #writeSoon(pauseMs = WRITE_MS): void {
-    if (this.#stopped || (this.#cancel !== null && pauseMs === WRITE_MS)) return;
+    this.#nextPauseMs = Math.min(this.#nextPauseMs, pauseMs);
+    if (this.#stopped || this.#isWriting || (this.#cancel !== null && pauseMs === WRITE_MS)) return;
     this.#cancel?.();
     const wait = Math.max(0, this.#writtenAt + pauseMs - this.clock.now());
     this.#cancel = this.clock.after(wait, () => {
+      this.#cancel = null;
+      this.#isWriting = true;
+      this.#nextPauseMs = WRITE_MS;
       this.#writtenAt = this.clock.now();
       void this.#write().finally(() => {
-        this.#cancel = null;
-        if (this.#online.size + this.#unwritten.size > 0) this.#writeSoon();
+        this.#isWriting = false;
+        if (this.#online.size + this.#unwritten.size > 0) this.#writeSoon(this.#nextPauseMs);
       });
     });
   }

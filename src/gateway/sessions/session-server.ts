@@ -380,7 +380,10 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
   /** Has new certificates issued: they are due, or the CA has changed. */
   async renew(): Promise<void> {
     const now = Date.now();
-    const issued = await this.own.issueCertificates();
+    const issued = await this.own.issueCertificates().catch((error: unknown) => {
+      this.#renewAt = 0; // Those of before may be of a CA that has ended: tried again soon, whatever their dates.
+      throw error;
+    });
     const { tickets } = this.own;
     const contextOf = ({ cert, key }: { cert: string; key: string }) =>
       createSecureContext({ ...TLS_SERVER_OPTIONS, ...tickets?.options, cert, key });

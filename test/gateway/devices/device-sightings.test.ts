@@ -1,5 +1,5 @@
 import { EventEmitter } from 'node:events';
-import { expect, it, onTestFinished } from 'vitest';
+import { expect, it, onTestFinished, vi } from 'vitest';
 import type { BudgetReport } from '../../../src/agent-protocol/messages.ts';
 import { type DeviceSession, DeviceSightings } from '../../../src/gateway/devices/device-sightings.ts';
 import type { Activity } from '../../../src/gateway/store/events.ts';
@@ -231,4 +231,59 @@ it('devices that come, stay and go cause one small write in 10 s, and none witho
   await pass(0);
   expect(await commits(MINUTE_MS)).toBe(0);
   expect(clock.sleeping).toBe(0);
+});
+
+it('what devices say during a write is written once, and nothing after a stop', async () => {
+  const { sessions, joined, server, clock, pass } = await setUp();
+  const [{ id, session }] = joined as [Joined];
+  const open = session();
+  const { database } = server.store;
+  const write = database.write.bind(database);
+  let ready = () => {};
+  const isReady = new Promise<void>((resolve) => {
+    ready = resolve;
+  });
+  onTestFinished(() => ready());
+  const slow = vi.spyOn(database, 'write').mockImplementation((work) => isReady.then(() => write(work)));
+  sessions.add(open);
+  await clock.advance(0);
+  sessions.report(open, { BackInS: 1_800 });
+  sessions.report(open, { BackInS: 1_800 });
+  expect([slow.mock.calls.length, clock.sleeping]).toEqual([1, 0]);
+  slow.mockRestore();
+  ready();
+  await vi.waitFor(() => expect(clock.sleeping).toBe(1));
+  // The device leaves: it is written sooner than in 10 s, once.
+  await pass(1_000);
+  await vi.waitFor(() =>
+    expect([server.store.devices.get(id)?.data_budget?.state, clock.sleeping]).toEqual(['away', 1]),
+  );
+  await server.sightings.stop();
+  expect(clock.sleeping).toBe(0);
+});
+
+it('the link of a device is written when a session says another one, not when another gateway has written its own', async () => {
+  const { sessions, joined, server, pass } = await setUp();
+  const [{ id, session }] = joined as [Joined];
+  const open: { -readonly [key in keyof DeviceSession]: DeviceSession[key] } = session();
+  open.link = 'default';
+  sessions.add(open);
+  await pass(MINUTE_MS);
+  const link = () => server.store.devices.get(id)?.link;
+  expect(link()).toBe('default');
+  await server.store.database.write(() => server.store.devices.saw(id, { link: 'metered' }));
+  server.sightings.changed(id);
+  await pass(MINUTE_MS);
+  expect(link()).toBe('metered');
+  server.sightings.changed(id);
+  open.link = null;
+  server.sightings.changed(id);
+  await pass(MINUTE_MS);
+  expect(link()).toBe('metered');
+  open.link = 'metered';
+  server.sightings.changed(id);
+  open.link = 'default';
+  server.sightings.changed(id);
+  await pass(MINUTE_MS);
+  expect(link()).toBe('default');
 });

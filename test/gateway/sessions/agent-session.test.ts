@@ -588,7 +588,7 @@ it('an unexpected error about one connection closes that one, and no other', asy
   await gateway.agent().connect();
 });
 
-it('the session server renews its certificate when the clock is set back before its issue date', async () => {
+it('the session server renews its certificate when the clock is set back before its issue date, and again when that failed', async () => {
   const dataDir = await makeDataDir();
   onTestFinished(() => rm(dataDir, { recursive: true }));
   vi.useFakeTimers({ toFake: ['Date', 'setInterval', 'clearInterval'] });
@@ -599,14 +599,19 @@ it('the session server renews its certificate when the clock is set back before 
   const issuedAt: number[] = [];
   const issueCertificate = async () => {
     issuedAt.push(Date.now());
+    if (issuedAt.length === 3) throw new Error('no space left on device');
     return { ...pair, renewAt: Date.now() + 86_400_000 };
   };
-  await SessionGateway.start(0, dataDir, { issueCertificate });
+  const { server } = await SessionGateway.start(0, dataDir, { issueCertificate });
   await vi.advanceTimersByTimeAsync(60_000);
   expect(issuedAt).toHaveLength(1);
   vi.setSystemTime(right);
   await vi.advanceTimersByTimeAsync(60_000);
   expect(issuedAt).toEqual([expect.any(Number), right + 60_000]);
+  // The CA has changed, but the disk is full.
+  await expect(server.renew()).rejects.toThrow('no space');
+  await vi.advanceTimersByTimeAsync(120_000);
+  expect(issuedAt).toHaveLength(4);
 });
 
 /** Node's HTTP client over streams of an endpoint, with keep-alive. */

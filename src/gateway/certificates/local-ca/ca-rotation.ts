@@ -80,19 +80,27 @@ export function beginCaChange(
 /**
  * Ends the present CA: the next one takes its place. What it has signed for reserved domains is ordered again.
  *
- * @param presentId so that a repetition does not end the next one as well
+ * @param present so that a repetition does not end the next one as well
+ * @param dueAt in milliseconds since 1970: only if the date that was set has come; null: in any case
  * @returns whether it was ended just now
  */
-export function endCa(store: Store, present: { readonly id: string; readonly caPem: string }): Promise<boolean> {
+export function endCa(
+  store: Store,
+  present: { readonly id: string; readonly caPem: string },
+  dueAt: number | null = null,
+): Promise<boolean> {
   const { database, now, reservedDomains, tlsCertificates } = store;
   return database.write(() => {
     const next = nextCa(database);
     const key = database.fact(NEXT_KEY);
-    if (next === null || key === null || next.id === present.id || endedCas(database).includes(next.id)) return false;
+    const ended = endedCas(database);
+    if (next === null || key === null || next.id === present.id) return false;
+    if (ended.includes(next.id) || ended.includes(present.id)) return false;
+    if (dueAt !== null && !hasCome(next.endsAt, dueAt)) return false;
     const before = new X509Certificate(present.caPem);
     database.setFact(CA_CERTIFICATE, next.caPem);
     database.setFact(CA_KEY, key);
-    database.setFact(ENDED, JSON.stringify([...endedCas(database), present.id]));
+    database.setFact(ENDED, JSON.stringify([...ended, present.id]));
     database.setFact(USED_WITH, keyFingerprint(next.caPem));
     forgetNextCa(database);
     keepCertificates(database, [next.caPem]);
@@ -103,6 +111,11 @@ export function endCa(store: Store, present: { readonly id: string; readonly caP
     }
     return true;
   }, null);
+}
+
+/** Whether the date at which a CA ends has come; null: it has none. */
+export function hasCome(endsAt: string | null, now: number): boolean {
+  return endsAt !== null && Date.parse(endsAt) <= now;
 }
 
 /** Ends a change of the CA without one, for example when the next CA's key is lost. Only inside a transaction. */

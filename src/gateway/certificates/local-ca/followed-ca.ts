@@ -4,7 +4,16 @@ import { join } from 'node:path';
 import { messageOf } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log/log.ts';
 import type { Store } from '../../store/store.ts';
-import { caState, endCa, knownCertificates, type NextCa, nextCa, nextCaKey, noteCertificates } from './ca-rotation.ts';
+import {
+  caState,
+  endCa,
+  hasCome,
+  knownCertificates,
+  type NextCa,
+  nextCa,
+  nextCaKey,
+  noteCertificates,
+} from './ca-rotation.ts';
 import type { Leaf } from './certificate-files.ts';
 import { isCaDue } from './certificate-validity.ts';
 import { type LocalCa, localCa } from './local-ca.ts';
@@ -12,6 +21,8 @@ import { openPresentCa } from './shared-ca.ts';
 
 /** How often a gateway looks whether its CA was changed, by a command or another gateway. */
 const LOOK_MS = 2_000;
+/** For so long after a CA has ended, other gateways may still show it: they have not looked yet. */
+const ENDED_MS = 300_000;
 
 /**
  * The CAs of a gateway: the present one, and while it is being changed the next one. Clients that ask for none of them get
@@ -20,9 +31,8 @@ const LOOK_MS = 2_000;
 export class GatewayCa extends EventEmitter<{ changed: [] }> implements LocalCa {
   #present: LocalCa;
   #next: LocalCa | null = null;
-  #plan: NextCa | null = null;
-  /** Everything that other gateways may still show to this one. */
-  readonly #seen = new Set<string>();
+  /** Everything that other gateways may still show to this one: by its PEM, until when. */
+  readonly #seen = new Map<string, number>();
   #state = '';
   #looking: Promise<void> | null = null;
   #problem = '';
@@ -72,7 +82,8 @@ export class GatewayCa extends EventEmitter<{ changed: [] }> implements LocalCa 
 
   /** PEM of the CAs that other gateways may show. */
   get trusted(): string {
-    return [...this.#seen].map(withNewline).join('');
+    const now = this.own.now();
+    return [...this.#seen].flatMap(([pem, until]) => (now < until ? [withNewline(pem)] : [])).join('');
   }
 
   issue(names: readonly string[]): Promise<Leaf> {
@@ -112,9 +123,8 @@ export class GatewayCa extends EventEmitter<{ changed: [] }> implements LocalCa 
   async #look(): Promise<void> {
     const { folder, store, log, now } = this.own;
     const { database } = store;
-    const endsAt = this.#plan?.endsAt ?? null;
-    if (endsAt !== null && Date.parse(endsAt) <= now() && database.unwritable === null)
-      await endCa(store, this.#present);
+    if (hasCome(nextCa(database)?.endsAt ?? null, now()) && database.unwritable === null)
+      await endCa(store, this.#present, now());
     const state = caState(database);
     const isDue = isCaDue(new X509Certificate(this.#present.caPem), now());
     if (state === this.#state && !isDue) return;
@@ -124,7 +134,6 @@ export class GatewayCa extends EventEmitter<{ changed: [] }> implements LocalCa 
     if (plan === null) this.#next = null;
     else if (plan.id !== this.#next?.id) this.#next = this.#openNext(plan);
     if (this.#next) await this.#note(this.#next);
-    this.#plan = plan;
     this.#state = state;
     this.#problem = '';
     if (this.all.map(({ caPem }) => caPem).join() === before) return;
@@ -142,13 +151,17 @@ export class GatewayCa extends EventEmitter<{ changed: [] }> implements LocalCa 
   }
 
   async #note(next: LocalCa): Promise<void> {
-    this.#seen.add(next.caPem);
+    this.#seen.set(next.caPem, Number.POSITIVE_INFINITY);
     await noteCertificates(this.own.store, [this.caPem, next.caPem]).catch(() => {}); // The next start tries again.
   }
 
   #take(present: LocalCa): void {
+    // Those of a renewed CA have the same key.
+    const isOver = present.id !== this.#present.id;
     this.#present = present;
-    this.#seen.add(present.caPem);
+    const end = this.own.now() + ENDED_MS;
+    if (isOver) for (const [pem, until] of this.#seen) this.#seen.set(pem, Math.min(until, end));
+    this.#seen.set(present.caPem, Number.POSITIVE_INFINITY);
   }
 }
 

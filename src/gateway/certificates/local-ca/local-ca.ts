@@ -62,7 +62,12 @@ export function localCa({ caPem, keyPem, caFile, leaves: dir }: CaFiles, log: Lo
   let certifier: Promise<CertifyLeaf> | null = null;
   const certify = async (names: readonly string[], privateKeyPem: string) => {
     const leafKey = createPrivateKey(privateKeyPem);
-    certifier ??= loadX509().then(({ leafCertifier }) => leafCertifier(caPem, keyPem));
+    certifier ??= loadX509()
+      .then(({ leafCertifier }) => leafCertifier(caPem, keyPem))
+      .catch((error: unknown) => {
+        certifier = null; // The next one tries again.
+        throw error;
+      });
     return (await certifier)(names, leafKey, now());
   };
   const certificate = new X509Certificate(caPem);

@@ -136,6 +136,13 @@ it('the gateway says whether a link is metered: kept over restarts, without a sa
   await vi.waitFor(async () => expect(JSON.parse(await readFile(file, 'utf8')).metered).toBe(true), PATIENCE);
   const second = await open();
   expect([second.kind, second.own]).toEqual(['metered', 'default']);
+  second.lost(20);
+  second.joined();
+  await vi.waitFor(async () => expect(JSON.parse(await readFile(file, 'utf8')).heartbeat_s).toBe(19), PATIENCE);
+  expect((await open()).most).toBe(10);
+  clock.skip(2 * DAY_MS);
+  expect(second.most).toBe(20);
+  await vi.waitFor(async () => expect(JSON.parse(await readFile(file, 'utf8')).heartbeat_s).toBe(38), PATIENCE);
   const budgeted = await open(true);
   budgeted.follow(true);
   expect(budgeted.kind).toBe('default');

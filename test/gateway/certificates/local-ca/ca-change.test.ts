@@ -8,7 +8,8 @@ import { fetchAuthtoken } from '../../../../src/agent/join/gateway-calls.ts';
 import { installationFor, writeInstallation } from '../../../../src/agent/join/installation.ts';
 import { enrol } from '../../../../src/agent/join/join-site.ts';
 import { openProof } from '../../../../src/agent/join/pinned-time.ts';
-import { beginCaChange, endCa } from '../../../../src/gateway/certificates/local-ca/ca-rotation.ts';
+import { beginCaChange, endCa, forgetNextCa } from '../../../../src/gateway/certificates/local-ca/ca-rotation.ts';
+import { GatewayCa } from '../../../../src/gateway/certificates/local-ca/followed-ca.ts';
 import { makeCa } from '../../../../src/gateway/certificates/local-ca/local-ca.ts';
 import { joinCode } from '../../../../src/gateway/devices/invite.ts';
 import { rotateDevice } from '../../../../src/gateway/devices/manage-devices.ts';
@@ -76,7 +77,7 @@ async function retired(losesDevices = true): Promise<void> {
 }
 
 /** A device that has joined, with what its agent knows. */
-async function device(secret: string, place = { caPem: first, nextCaPem: null as string | null }) {
+async function device(secret: string, place = { caPem: first, nextCaPem: null as string | null }, beside = '') {
   const code = joinCode({ origin: gateway.apiUrl, isProxied: false, ...place, publicNames: 'none' }, secret);
   const installation = installationFor(code, null, null);
   const { enrolment, caPem } = await enrol(installation, JOINING);
@@ -84,7 +85,7 @@ async function device(secret: string, place = { caPem: first, nextCaPem: null as
   const folder = temporaryFolder();
   const file = join(folder, 'enrolment.json');
   await writeInstallation(file, { ...installation, device: { id, name, site, domain } });
-  const ownCa = ownCaOf(folder, caPem ?? '');
+  const ownCa = ownCaOf(folder, `${caPem}${beside}`);
   const access = {
     ...{ authtoken: () => authtoken, serverAddr: gateway.sessionAddress, authorities: ownCa, proxies: NO_PROXIES },
     ...{ enrolment: file, apiUrl: null, ownCa },
@@ -145,6 +146,28 @@ describe('a change of the CA', () => {
     gateway = await startTestGateway({ dataDir });
   });
 
+  it('an old plan ends no CA, and gateways trust one that has ended for a few minutes', async () => {
+    const folder = join(dataDir, 'gateway');
+    const { store } = gateway;
+    let now = Date.now();
+    const ca = await GatewayCa.open(folder, store, silentLog, () => now);
+    const before = { id: ca.id, caPem: ca.caPem };
+    const [next, later] = [await makeCa(), await makeCa()];
+    await beginCaChange(store, next, new Date(now + 60_000).toISOString());
+    await ca.look();
+    await beginCaChange(store, next, null);
+    now += 60_000;
+    await ca.look();
+    expect([ca.caPem, await endCa(store, before, now)]).toEqual([first, false]);
+    await endCa(store, before);
+    await beginCaChange(store, later, null);
+    expect(await endCa(store, before)).toBe(false);
+    await ca.look();
+    expect([ca.caPem, ca.trusted]).toEqual([next.caPem, first + next.caPem + later.caPem]);
+    now += 300_000;
+    expect(ca.trusted).toBe(next.caPem + later.caPem);
+  });
+
   it('ends at its date', async () => {
     const next = await makeCa();
     await beginCaChange(gateway.store, next, new Date(Date.now() + 200).toISOString());
@@ -185,6 +208,35 @@ describe('devices', () => {
         authtoken: expect.any(String),
       });
     }
+  });
+
+  it('keep other CAs of their file, and let a CA that another replaces prove nothing', async () => {
+    const { secret } = await enrolmentKey(gateway, { site: '*.site.localhost' });
+    const { caPem: beside } = await makeCa();
+    const one = await device(secret, undefined, beside);
+    await one.follow();
+    expect(one.ownCa.pem).toBe(first + beside);
+    const next = await changed();
+    await one.follow();
+    expect(one.ownCa.pem).toBe(beside + first + next);
+    const trusted = () => gateway.store.devices.get(one.id)?.trusted_cas;
+    const ids = [first, next].map((pem) => caIdOf(new X509Certificate(pem)));
+    expect(trusted()).toEqual(ids);
+
+    // A gateway that was restored from a backup has forgotten it.
+    await gateway.store.database.write(() => {
+      const row = gateway.store.devices.get(one.id);
+      if (row) gateway.store.devices.update({ ...row, trusted_cas: null });
+    });
+    await one.follow();
+    expect(trusted()).toEqual(ids);
+
+    // Who has the first CA's key shows another next CA: the device trusts the list of the one that it knows.
+    await gateway.store.database.write(() => forgetNextCa(gateway.store.database));
+    await until(async () => !(await isShown(next)), 'the first CA alone');
+    await changed();
+    await one.follow();
+    expect(one.ownCa.pem).toBe(beside + first + next);
   });
 
   it('a code from before the change joins until the CA has ended, one from the change also afterwards', async () => {
