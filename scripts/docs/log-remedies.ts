@@ -156,6 +156,7 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'failed write could not be undone': 'check the disk',
   'enrolment unreadable; this device keeps its settings':
     'restore `enrolment.json` from a backup; without it, the device cannot renew its authtoken',
+  'not joined again; this device keeps its settings': 'use a valid code of the site, or take the code away',
   'file missing or damaged; last good copy restored': 'check the disk',
   'copy of the file is out of date': 'make the disk writable; the next change or start writes the copy again',
   'gateway relay cannot accept connections': 'check the limit of open files, then restart',

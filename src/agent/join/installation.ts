@@ -93,10 +93,10 @@ export function withoutSecret(code: string): string {
   return formatJoinCode({ ...parsed, secret: createHash('sha256').update(parsed.secret).digest('base64url') });
 }
 
-/** Whether this machine has joined with this code. */
+/** Whether this machine has joined with this code. One that still has its secret was interrupted, maybe on its way to another site. */
 export function hasJoined(installation: Installation | null, code: string, machine: string | null): boolean {
   if (installation?.device == null) return false;
-  const isUsed = installation.code === withoutSecret(code) || installation.code === code;
+  const isUsed = installation.code === withoutSecret(code);
   return isUsed && installationFor(code, installation, machine).install_key === installation.install_key;
 }
 

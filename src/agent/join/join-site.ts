@@ -14,7 +14,7 @@ import { ENROLMENTS_PATH, Enrolment, LEAVE_PATH } from '../../management/resourc
 import { BOOT_FILE, type FirstStartSettings } from '../../settings/first-start-settings.ts';
 import { type OwnCa, ownCaOf } from '../../settings/learned-cas.ts';
 import { ENROLMENT_FILE, JOINED_SETTINGS } from '../../settings/setting-sources.ts';
-import { Distrusted, fetchTimeCa, postVerified, type Reaching } from './gateway-calls.ts';
+import { Distrusted, EnrolmentRefused, fetchTimeCa, postVerified, type Reaching } from './gateway-calls.ts';
 import { GatewayTime, timeFileIn } from './gateway-time.ts';
 import {
   hasJoined,
@@ -85,8 +85,11 @@ export async function joinAtFirstStart(
   const code = start.code ?? codeOf(bootFile, log);
   if (code === null) return;
   const files = filesIn(start.dataDir);
+  let isKnown = false;
   try {
-    if (hasJoined(await readInstallation(files.installation), code, machineId())) return;
+    const known = await readInstallation(files.installation);
+    if (hasJoined(known, code, machineId())) return;
+    isKnown = known !== null && installationFor(code, known, machineId()).install_key === known.install_key;
   } catch (err) {
     // A device that has its settings is better online than waiting for somebody who restores the file.
     if (!existsSync(files.settings)) throw err;
@@ -98,6 +101,10 @@ export async function joinAtFirstStart(
   try {
     await before();
     await joinWhenPossible(code, start, log);
+  } catch (err) {
+    // A device that has joined before goes on with what it has, but not as the one that its card was copied from.
+    if (!isKnown || !(err instanceof EnrolmentRefused) || !existsSync(files.settings)) throw err;
+    log.error({ err, file: files.installation }, 'not joined again; this device keeps its settings');
   } finally {
     await folder.release();
   }

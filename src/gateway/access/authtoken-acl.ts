@@ -65,7 +65,8 @@ export class AuthtokenAcl {
 
   /** Why an authtoken cannot bind a reserved address: it is another owner's. */
   #refuseAddress(credentialId: string, address: string): Refusal | null {
-    // All tcp endpoints have the same host, or the gateway's address.
+    if (isInternalName(address.slice(0, address.lastIndexOf(':')), this.domains)) return null;
+    // All public tcp endpoints have the same host, or the gateway's address.
     const port = Number(address.slice(address.lastIndexOf(':') + 1));
     const owner = this.store.tcpPorts.ownerOf(port);
     if (owner === null || this.store.credentials.get(credentialId)?.owner_id === owner) return null;

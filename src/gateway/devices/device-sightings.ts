@@ -91,8 +91,9 @@ export class DeviceSightings {
     if (row === null || row.credential_id === null) return;
     this.#sessions?.deviceChanged?.(row.credential_id, row);
     for (const [session, device] of this.#devices) {
+      if (device !== id) continue;
       const { link } = session;
-      if (device !== id || link === null || link === this.#links.get(session)) continue;
+      if (link === null || link === this.#links.get(session)) continue;
       this.#links.set(session, link);
       this.#note(id, { link });
     }

@@ -2,6 +2,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
 import { joinAtFirstStart } from '../../../src/agent/join/join-site.ts';
+import { formatJoinCode, type JoinCode, parseJoinCode } from '../../../src/management/join-code.ts';
 import { loadSettings } from '../../../src/settings/agent-settings.ts';
 import { loadFirstStart } from '../../../src/settings/first-start-settings.ts';
 import { inviteTo } from '../../support/enrolment.ts';
@@ -52,6 +53,26 @@ it('a joined device whose enrolment is damaged keeps its settings, and does not 
   expect(await boot()).toBe('card');
   expect(lines.at(-1)?.msg).toBe('enrolment unreadable; this device keeps its settings');
   expect(lines.filter(({ msg }) => msg === 'site joined')).toHaveLength(1);
+});
+
+it('a joined device goes on with its settings when the code of another site is refused', async () => {
+  const gateway = await startTestGateway();
+  onTestFinished(() => gateway.close());
+  const folder = temporaryFolder();
+  const { log, lines } = recordingLog();
+  const code = await inviteTo(gateway);
+  const boot = async (AGENT_JOIN_CODE: string) => {
+    const start = loadFirstStart({ AGENT_JOIN_CODE, AGENT_NAME: 'card' }, folder);
+    if (start) await joinAtFirstStart(start, log, '');
+    return lines.at(-1)?.msg;
+  };
+  expect(await boot(code)).toBe('site joined');
+  const other = parseJoinCode(await inviteTo(gateway, { site: '*.other.localhost' })) as JoinCode;
+  const wrong = formatJoinCode({ ...other, secret: `${other.secret.slice(0, -4)}0000` });
+  expect(await boot(wrong)).toBe('not joined again; this device keeps its settings');
+  // What was interrupted is finished with a code that holds.
+  expect(await boot(formatJoinCode(other))).toBe('site joined');
+  expect(loadSettings({}, folder).site?.domain).toBe('other.localhost');
 });
 
 it('an agent with an authtoken or an embedded gateway does not join', () => {
