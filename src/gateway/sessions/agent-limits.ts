@@ -11,7 +11,7 @@ import { type BucketRate, TokenBucket, TokenBuckets } from '../../lib/time/token
 import type { AgentLimits } from '../../settings/gateway-settings.ts';
 
 const MIB = 1_048_576;
-/** An idle session takes half of it (measured with 20,000); the other half is for what it carries. */
+/** An idle session takes half of it; the other half is for what it carries. */
 const SESSION_BYTES = 65_536;
 const SESSIONS_SHARE = 1 / 2;
 const MOST_SESSIONS = 100_000;
