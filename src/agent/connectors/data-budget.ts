@@ -22,13 +22,13 @@ const SHOWN_TUNNELS = 20;
 /** Packets without data that open and close a connection, and the look-up of a name. */
 const OPEN_BYTES = 3 * 60 + 250;
 const CLOSE_BYTES = 4 * 72;
-/** Whoever follows learns of each twentieth of the budget. */
+/** Followers are notified of each twentieth of the budget. */
 const STEPS = 20;
 /** Between two looks at the packets that were lost, while something passes. */
 const LOSSES_MS = 2_000;
 /** A clock that is not set shows a time before this. */
 const EARLIEST = Date.parse('2025-01-01T00:00:00Z');
-/** What the gateway takes as the rest of a period, in seconds. */
+/** The longest rest of a period that the gateway accepts, in seconds. */
 const LONGEST_S = 32 * 86_400;
 
 type BudgetLevel = 'normal' | 'warned' | 'paused' | 'spent';
@@ -44,7 +44,7 @@ export interface BudgetState {
   restS: number;
   /** When the device may go online again; null while it may be. */
   nextAt: Date | null;
-  /** What tunnels have used, by their URLs: the most first, and of the first only. */
+  /** Bytes of each tunnel, by its URL, the largest first; only the first ones. */
   tunnels: readonly (readonly [url: string, bytes: number])[];
 }
 
@@ -70,7 +70,7 @@ export class DataBudget {
   #passedMeanwhile = 0;
   #level: BudgetLevel = 'normal';
   #step = 0;
-  /** What tunnels have used. */
+  /** Bytes of each tunnel. */
   #tunnels = new Map<string, number>();
   /** Bytes of tunnels that their connections have not been seen to carry yet. */
   readonly #carried = new Map<string, number>();

@@ -22,7 +22,7 @@ export type LinkKind = keyof typeof MOST_TICKS;
 
 const Learnt = z.object({
   heartbeat_s: z.number().positive().catch(Number.POSITIVE_INFINITY),
-  /** What the gateway has said last, if it has said something. */
+  /** The last answer of the gateway; left out: there was none yet. */
   metered: z.boolean().nullable().catch(null),
 });
 
@@ -41,7 +41,7 @@ export class LinkPace {
 
   /** @param keep gets each change: a handful a day at most */
   constructor(
-    /** What the device says itself. */
+    /** The device's own setting. */
     readonly own: LinkKind,
     private readonly clock: Clock,
     learntTicks = Number.POSITIVE_INFINITY,

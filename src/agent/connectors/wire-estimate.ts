@@ -12,7 +12,7 @@ const DELAYED_MS = 40;
  */
 const PAUSE_MS = 200;
 const PROMPT = { here: 1, there: 0.5 };
-/** What acknowledgements of data after a gap say of it. */
+/** Bytes of the TCP option that acknowledges data after a gap. */
 const SACK = 12;
 /** Packets of other programs are in the kernel's counts: at most so many for each one that was sent. */
 const MOST_RESENT = 3;

@@ -57,7 +57,7 @@ export interface Reaching {
   proxies: ProxyRules;
   /** Left out: nobody. */
   time?: GatewayTime | undefined;
-  /** What the agent knows of its gateway's own CA; left out: what the code says. */
+  /** The gateway's own CA as the agent has it; left out: the CA of the code. */
   ownCa?: OwnCa | null;
 }
 
@@ -133,7 +133,7 @@ async function pinnedCa(code: JoinCode, pin: Buffer | null, reaching: Reaching):
   return pin === null ? null : (knownCa(code, reaching) ?? (await fetchCa(code, pin, reaching)));
 }
 
-/** What the agent trusts, if the CA in its settings is that of the code. */
+/** The CAs that the agent trusts, if the CA in its settings is that of the code. */
 function knownCa({ pin, timePin, nextPin }: JoinCode, { ownCa = null }: Reaching): string | null {
   const pins = [pin, timePin, nextPin].filter((each) => each != null);
   const configured = ownCa === null ? [] : certificatesIn(ownCa.configured);

@@ -71,7 +71,7 @@ function checksumOf(installation: Installation): string {
  * get the key for the first one, and on another machine, to which the card was copied.
  *
  * @param machine this machine; null: unknown
- * @param ownCa what the agent knows of the CA of the gateway of before, which may have changed; null: what its code says
+ * @param ownCa the CA of the former gateway as the agent has it now, which may have changed; null: the CA of its code
  */
 export function installationFor(
   code: string,

@@ -21,7 +21,7 @@ export interface TimePlace {
   pinned: readonly X509Certificate[] | Buffer;
 }
 
-/** What a gateway says beside the time. */
+/** Members of a gateway's answer beside the time. */
 interface PresentCas {
   /** PEM of its own CAs; null: it is an earlier version. */
   cas: readonly string[] | null;

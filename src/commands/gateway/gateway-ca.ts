@@ -11,7 +11,7 @@ export async function listCas(settings: GatewayServerSettings, { json }: { json?
   await withStore(settings, (store) => show(caReport(settings, store), json));
 }
 
-/** Begins a change of the CA, also while the gateway runs. @throws {OperatorError} exit code 2 for a time that is none */
+/** Begins a change of the CA, also while the gateway runs. @throws {OperatorError} exit code 2 for an invalid time */
 export async function rotateCas(
   settings: GatewayServerSettings,
   { until, json }: { until?: string; json?: boolean },

@@ -11,7 +11,7 @@ import { secretMatches } from '../store/tokens.ts';
 import { type AuthtokenAcl, AuthtokenCredential, INACTIVE_OWNER, rpcError } from './authtoken-acl.ts';
 
 export class AuthtokenAuthentication implements AgentAccess {
-  /** What a fleet with one authtoken asks for a thousand times when it connects again. */
+  /** A fleet with one authtoken reads the same row a thousand times when it reconnects. */
   readonly #known: AuthtokenRows;
 
   constructor(

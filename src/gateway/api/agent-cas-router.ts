@@ -7,7 +7,7 @@ import type { ApiContext } from './api-context.ts';
 import { strictRouter } from './operation-router.ts';
 import { readBody } from './request.ts';
 
-/** What the agents of one authtoken may say: a change of the CA is two requests. */
+/** Limit of the requests of one authtoken's agents: a change of the CA takes two. */
 const OF_AUTHTOKEN: RateLimit = { requests: 20, windowMs: 600_000 };
 const MAX_CAS = 8;
 

@@ -7,14 +7,14 @@ import { makePrivateKey } from './issuing/certificate-issuer.ts';
 import { freshJob } from './renewal-schedule.ts';
 
 /*
- * What commands ask of the gateway that orders certificates. It is kept in the database, so that it is done whoever is killed.
+ * Requests of commands to the gateway that orders certificates. The database keeps them until they are done, also over kill -9.
  */
 
 /** Why a certificate is revoked, and the number of it (RFC 5280, section 5.3.1). */
 export const REVOCATION_REASONS = { keyCompromise: 1, superseded: 4, cessationOfOperation: 5 } as const;
 export type RevocationReason = keyof typeof REVOCATION_REASONS;
 
-/** Row of `facts`: the certificates that are to be revoked, which are not in use any more. */
+/** Row of `facts`: certificates to revoke, which are no longer in use. */
 const REVOCATIONS = 'acme_revocations';
 /** Row of `facts`: the key that the account at the CA is to have, encrypted. */
 const NEXT_KEY = 'acme_account_next_key';
@@ -57,7 +57,7 @@ export function revokeCertificate(
   });
 }
 
-/** Notes that a certificate, which is no longer in use, is to be revoked. Only inside a transaction. */
+/** Requests the revocation of a certificate that is no longer in use. Only inside a transaction. */
 export function noteRevocation(database: Facts, certificate: string, reason: string): void {
   database.setFact(REVOCATIONS, JSON.stringify([...pendingRevocations(database), { certificate, reason }]));
 }

@@ -35,7 +35,7 @@ export class EarlyRenewal<Row extends ManagedDomainRow> {
       readonly table: ManagedTable<Row>;
       readonly issuer: CertificateIssuer;
       readonly wallClock: () => number;
-      /** Called when a certificate is to be renewed at another time. */
+      /** Called when the time of a renewal has changed. */
       readonly wake: () => void;
       readonly random?: () => number;
     },
@@ -84,7 +84,7 @@ export class EarlyRenewal<Row extends ManagedDomainRow> {
     return issuedAt ? Date.parse(issuedAt) + LEAST_AGE_MS : Number.POSITIVE_INFINITY;
   }
 
-  /** @returns milliseconds until the CA is to be asked again */
+  /** @returns milliseconds until the next request to the CA */
   async #ask(row: Row, signal: AbortSignal): Promise<number> {
     const { store, log } = this.context;
     const certificate = store.tlsCertificates.get(String(row.certificate_id));

@@ -14,7 +14,7 @@ import {
 import type { CertificateIssuer } from './issuing/certificate-issuer.ts';
 
 const CHECK_MS = 10_000;
-/** What is asked for meanwhile waits as well. */
+/** Requests that come meanwhile wait as well. */
 const RETRY = { baseMs: 60_000, maxMs: 600_000 };
 /** Requests to a CA have deadlines of their own; revocations are few. */
 const ERRANDS_MS = 5 * 60_000;

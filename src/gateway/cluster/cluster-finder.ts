@@ -46,7 +46,7 @@ export function findInCluster({ nodes, rows, here }: Sources): LiveFinder {
       .map(({ view }) => view as LiveTunnel);
   /** Rows of other nodes with ids of a kind below one. */
   function* below(kind: string, id: string | null) {
-    // What follows all identifiers of the kind.
+    // Sorts after all identifiers of the kind.
     const bound = id ?? `${kind.slice(0, -1)}\u{60}`;
     for (const each of rows.idsBelow(bound)) {
       if (!each.startsWith(kind)) return;

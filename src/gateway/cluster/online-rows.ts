@@ -126,7 +126,7 @@ export class OnlineRows {
     return [...this.#byId.get(id)];
   }
 
-  /** What sessions have at other nodes. */
+  /** Endpoints and labelled tunnels of a session at other nodes. */
   ofSession(sessionId: string): Iterable<OnlineRow> {
     return this.#bySession.get(sessionId);
   }

@@ -15,7 +15,7 @@ export interface DescriptorShares {
 /** Database, log, listeners, certificate orders, and some to spare. */
 const RESERVED = 56;
 
-/** What the other limits are at most, however many descriptors there are. */
+/** The other limits are no higher than this, however many descriptors there are. */
 export interface WantedDescriptors {
   readonly connections: number;
   readonly hellos: number;

@@ -21,7 +21,7 @@ export interface DeviceSession {
   readonly address: string;
   /** Whether its agent has said that it has a data budget. */
   readonly hasBudget: boolean;
-  /** What its link is for its agent; null: it does not say. */
+  /** The kind of its link, as its agent reports it; null: not reported. */
   readonly link: 'default' | 'metered' | null;
   /** For how long nothing was heard of it when it ended. */
   readonly silentMs: number;
@@ -41,7 +41,7 @@ interface DeviceSessions {
  */
 export class DeviceSightings {
   readonly #devices = new Map<DeviceSession, string>();
-  /** What sessions have last said of their links: other gateways write what theirs say. */
+  /** The last report of each session's link: other gateways write those of theirs. */
   readonly #links = new WeakMap<DeviceSession, DeviceSession['link']>();
   readonly #online = new Map<string, number>();
   /** What the database does not have yet, by device. */

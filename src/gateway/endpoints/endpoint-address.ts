@@ -219,7 +219,7 @@ function internalAddress(protocol: EndpointProtocol, host: string | null, port: 
 }
 
 function tcpAddress(host: string | null, port: number | null, { tcpHost, byPort }: AddressSettings): WantedAddress {
-  // What was bound before the gateway got a domain stays where it is.
+  // Endpoints that were bound before the gateway got a domain keep their addresses.
   if (byPort && host === urlHostOf(byPort.ip)) return { protocol: 'tcp', internal: false, host, port };
   if (host !== null && host !== tcpHost) {
     throw new RpcError('ERR_NGROK_307', `tcp endpoints of this gateway use the host ${tcpHost}, not ${quote(host)}`);

@@ -143,7 +143,7 @@ export class EndpointRegistry extends EventEmitter<EndpointEvents> implements En
     return [...this.#online.all];
   }
 
-  /** What is online, by what it is known by. */
+  /** Online endpoints, by their keys. */
   get online(): Omit<EndpointIndex, 'add' | 'delete'> {
     return this.#online;
   }

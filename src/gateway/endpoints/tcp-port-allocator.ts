@@ -25,7 +25,7 @@ export interface PortMemory {
   remember(port: number): Promise<void>;
 }
 
-/** What the ports of a range are for. */
+/** The use of a range of ports. */
 const KINDS = {
   tcp: { name: 'tcp', setting: 'GATEWAY_TCP_PORTS' },
   named: { name: 'https', setting: 'GATEWAY_HTTPS_PORTS' },

@@ -35,7 +35,7 @@ export interface ListenerOwner extends EndpointOwner {
   /** IP address of the agent. */
   readonly address: string;
   readonly gate: StreamGate;
-  /** What it has bound. */
+  /** The endpoints and tunnels that it has bound. */
   readonly listeners: Iterable<AgentListener>;
   readonly agent: AgentInfo;
   /** Whether the answer to BIND may have warnings of the policy. */

@@ -138,7 +138,7 @@ export class AgentSession implements ListenerOwner {
   /** Proves that a further link comes from the agent of this session, once. */
   #ticket: string | null = null;
   #budget: (BudgetReport & { at: number }) | null = null;
-  /** What the agent was told of its link. */
+  /** The last message to the agent about its link. */
   #metered: boolean | null = null;
   #ended = false;
   /** Whether its agent has said that it leaves. */

@@ -122,7 +122,7 @@ export class LiveAgents implements LiveView {
       for (const session of [...sessions.ofCredential(narrowedId)]) stopForbidden(session.listeners);
     if (domain !== undefined) {
       const { online, retired } = this.registry;
-      // What is offline already may carry connections.
+      // Endpoints that are offline already may carry connections.
       const covered = domain === '' ? online.all : online.covered(domain);
       stopForbidden([...covered, ...retired].filter((each) => each instanceof BoundEndpoint));
     }

@@ -113,7 +113,7 @@ const STATE = `CASE WHEN ${IS_ONLINE} THEN 1 WHEN last_seen_at IS NOT NULL THEN 
 /** Of a version, which agents may make as long as they like; the place of a page has it. */
 const ORDERED_CHARACTERS = 100;
 
-/** What may be the name and site of the device whose own name a hostname is: `a-b-c.site` has `b-c.site` and `c.site`. */
+/** Possible ends of a device's own name, each its name and site: `a-b-c.site` has `b-c.site` and `c.site`. */
 function ownEnds(hostname: string): string[] {
   const label = hostname.slice(0, hostname.indexOf('.'));
   return [...label.matchAll(/-/g)].map(({ index }) => hostname.slice(index + 1));

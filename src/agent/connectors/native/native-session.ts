@@ -316,7 +316,7 @@ class NativeSession implements GatewaySession {
     if (!this.#reportsBudget) return;
     const exempt = [...this.#served].filter(([, { isOwn }]) => isOwn).map(([id]) => id);
     const step = Math.floor((20 * usedBytes) / limitBytes);
-    // What is normal is known from earlier sessions; the rest concerns this one.
+    // Earlier sessions have shown what is normal; the rest concerns this one.
     const known = JSON.stringify([level, step, ...(level === 'normal' ? [] : exempt)]);
     if (known === resumption.budget && (level === 'normal' || this.#hasReported)) return;
     this.#hasReported = true;

@@ -28,7 +28,7 @@ export interface Resumption {
   /** The gateway's id for this agent; it hands over the endpoints of earlier sessions with the same one. */
   clientId: string;
   tlsSession: Buffer | null;
-  /** What the gateway was told last of the data budget. */
+  /** The last report of the data budget to the gateway. */
   budget: string;
 }
 

@@ -85,7 +85,7 @@ interface LiveChoice<Item> {
   readonly sorted: Readonly<Record<string, (item: Item) => string>>;
 }
 
-/** What is online of a kind: all, one by its id, and those with ids below one, the last id first. */
+/** Online objects of one kind: all, one by its id, and those with ids below one, the last id first. */
 interface Online<Item> {
   all(): readonly Item[];
   get(id: string): Item | null;

@@ -31,7 +31,7 @@ export class AcmeAccount {
     return this.requests.post(url, payload, this.key, this.url);
   }
 
-  /** What a challenge's answer proves (RFC 8555, section 8.1). */
+  /** The key authorization of a challenge (RFC 8555, section 8.1). */
   keyAuthorization(token: string): string {
     return `${token}.${thumbprint(this.key)}`;
   }
@@ -224,7 +224,7 @@ const IN_DATABASE = "the ACME account's key in the shared database";
  */
 export class AcmeAccountKey {
   #loading: Promise<string> | null = null;
-  /** What the shared database had then: another gateway may change the key. */
+  /** The encrypted key in the shared database at that time: another gateway may change it. */
   #sealed: string | null = null;
 
   /**

@@ -23,7 +23,7 @@ export interface CaResponse {
 export class Conversation {
   /** `Retry-After` of the last response, in seconds; null without one. */
   retryAfter: number | null = null;
-  /** What is wrong with this machine's clock, judged by the last response; null when nothing is. */
+  /** The fault of this machine's clock, by the last response; null: none. */
   clock: string | null = null;
   /** One connection for each request: between two polls, the server may close a connection at any time. */
   readonly #agent: Agent;

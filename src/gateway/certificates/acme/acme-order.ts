@@ -65,7 +65,7 @@ const MAX_ASKED_WAIT_S = 60;
 /** Chains that are looked at for the preferred one. */
 const MAX_CHAINS = 8;
 
-/** What a new order says beside its name. */
+/** Members of a new order beside its name. */
 export interface OrderTerms {
   /** The certificate profile; null: the CA's default. */
   readonly profile: string | null;

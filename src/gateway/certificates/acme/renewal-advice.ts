@@ -22,7 +22,7 @@ export async function askRenewalAdvice(requests: AcmeRequests, certificatePem: s
     const answer = readAnswer(await conversation.send(`${base}/${id}`, 'GET', null), renewalInfo);
     const { start, end } = answer.suggestedWindow;
     const window = { start: Date.parse(start), end: Date.parse(end) };
-    // A window that ends before it starts is to be ignored (RFC 9773, section 4.2).
+    // RFC 9773, section 4.2: ignore a window that ends before it starts.
     if (!(window.end > window.start)) return null;
     return { ...window, why: answer.explanationURL ?? null, askAgainS: conversation.retryAfter };
   } catch (error) {

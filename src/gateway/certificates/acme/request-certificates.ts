@@ -51,7 +51,7 @@ export async function challengeCertificate(
 }
 
 /**
- * What a CA knows a certificate by when it is asked about its renewal (RFC 9773, section 4.1); null for a certificate that does
+ * The identifier of a certificate in requests for its renewal information (RFC 9773, section 4.1); null for a certificate that does
  * not name its issuer's key.
  */
 export function renewalId(certificatePem: string): string | null {

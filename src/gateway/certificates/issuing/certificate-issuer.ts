@@ -49,7 +49,7 @@ export interface IssuedCertificate {
   /** The leaf first, then the intermediates. */
   certificatePem: string;
   privateKeyPem: string;
-  /** What is not as the settings want it, as a clause for the log; null or left out: nothing. */
+  /** A difference from the settings, as a clause for the log; null or left out: none. */
   remark?: string | null;
 }
 
