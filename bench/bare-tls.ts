@@ -5,7 +5,7 @@
 import type { AddressInfo } from 'node:net';
 import { createServer } from 'node:tls';
 import { openLocalCa } from '../src/gateway/certificates/local-ca/local-ca.ts';
-import { TLS_SERVER_OPTIONS } from '../src/lib/network/tls-options.ts';
+import { TLS_SERVER_OPTIONS } from '../src/lib/tls/tls-options.ts';
 import { silentLog } from '../test/support/silent-log.ts';
 
 const ca = await openLocalCa(process.argv[2] ?? '', silentLog);

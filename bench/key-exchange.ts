@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import type { AddressInfo, Socket } from 'node:net';
 import { connect, createServer, type TLSSocket } from 'node:tls';
 import { openLocalCa } from '../src/gateway/certificates/local-ca/local-ca.ts';
-import { TLS_CLIENT_OPTIONS, TLS_SERVER_OPTIONS } from '../src/lib/network/tls-options.ts';
+import { TLS_CLIENT_OPTIONS, TLS_SERVER_OPTIONS } from '../src/lib/tls/tls-options.ts';
 import { silentLog } from '../test/support/silent-log.ts';
 import { median, ms, section } from './support/figures.ts';
 import { temporaryFolder } from './support/folders.ts';

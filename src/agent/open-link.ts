@@ -1,7 +1,7 @@
 import { createRequire } from 'node:module';
 import { ApiError, messageOf, OperatorError } from '../lib/errors.ts';
-import type { TrustedTime } from '../lib/network/trusted-time.ts';
 import { withDeadline } from '../lib/time/deadline.ts';
+import type { TrustedTime } from '../lib/tls/trusted-time.ts';
 import { type ConnectorKind, type GatewaySettings, isCloudAddress } from '../settings/agent-settings.ts';
 import type { TrafficPolicyDocument } from '../traffic-policy/document.ts';
 import { type EndpointUpstream, optionsOf, TUNNEL_PROTOCOLS } from './connectors/connector.ts';

@@ -3,9 +3,9 @@ import { type GatewayLink, gatewayTimeOf, openLink, reachInTime, sessionTime } f
 import { messageOf } from '../lib/errors.ts';
 import type { Log } from '../lib/log/log.ts';
 import { NO_PROXIES, type ProxyServer } from '../lib/network/proxy-rules.ts';
-import { probeTls } from '../lib/network/tls-probe.ts';
-import { isDateCode, type TrustedTime } from '../lib/network/trusted-time.ts';
 import { systemClock } from '../lib/time/clock.ts';
+import { probeTls } from '../lib/tls/tls-probe.ts';
+import { isDateCode, type TrustedTime } from '../lib/tls/trusted-time.ts';
 import { CLOUD_API } from '../management/transport.ts';
 import { VERSION } from '../packaged.ts';
 import { AGENT_SERVICE } from '../service/service.ts';

@@ -3,8 +3,8 @@ import { hasErrno, messageOf } from '../lib/errors.ts';
 import { ProxyFailure } from '../lib/network/dial.ts';
 import { hostPort } from '../lib/network/ip-address.ts';
 import { displayProxy } from '../lib/network/proxy-rules.ts';
-import { distrustKind, PORTAL_ADVICE, SILENCE_ADVICE, type TlsAnswer } from '../lib/network/tls-probe.ts';
-import { isDateCode } from '../lib/network/trusted-time.ts';
+import { distrustKind, PORTAL_ADVICE, SILENCE_ADVICE, type TlsAnswer } from '../lib/tls/tls-probe.ts';
+import { isDateCode } from '../lib/tls/trusted-time.ts';
 import { type Check, check, failed, ok, type Result, skipped } from './finding.ts';
 
 /** `inTime`: whether the certificate is trusted at the time that the gateway proves, or why not; left out: not asked. */

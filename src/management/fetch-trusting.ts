@@ -4,10 +4,10 @@ import type { Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import { hostPort } from '../lib/network/ip-address.ts';
 import { lookupName } from '../lib/network/loopback-names.ts';
-import { pinnedProtocols } from '../lib/network/pinned-chain.ts';
 import { connectionFor } from '../lib/network/proxied-connection.ts';
 import { NO_PROXIES, type ProxyRules } from '../lib/network/proxy-rules.ts';
-import type { TrustedTime } from '../lib/network/trusted-time.ts';
+import { pinnedProtocols } from '../lib/tls/pinned-chain.ts';
+import type { TrustedTime } from '../lib/tls/trusted-time.ts';
 
 /** Options that Node's own fetch does not have. */
 export interface FetchOptions {

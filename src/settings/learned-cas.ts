@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { caIdOf, certificatesIn } from '../lib/network/pinned-chain.ts';
+import { caIdOf, certificatesIn } from '../lib/tls/pinned-chain.ts';
 
 /** The CAs that an agent's gateway has now, in its data folder, in place of the one in its settings. */
 export const LEARNED_CAS = 'gateway-cas.json';

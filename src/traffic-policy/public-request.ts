@@ -5,11 +5,11 @@ import { messageOf } from '../lib/errors.ts';
 import { nameAt, valueAt } from '../lib/http/header-fields.ts';
 import { readResponse } from '../lib/http/read-response.ts';
 import type { Reservation } from '../lib/memory-budget.ts';
-import { InspectingAgent } from '../lib/network/client-handshake.ts';
 import { type Cidr, cidrList, parseAddress } from '../lib/network/ip-address.ts';
 import type { HandshakeParties } from '../lib/network/metered-connection.ts';
 import { findName } from '../lib/network/name-lookup.ts';
 import { OwnAddresses } from '../lib/network/own-addresses.ts';
+import { InspectingAgent } from '../lib/tls/client-handshake.ts';
 
 /** A request that a policy makes. */
 export interface OutboundRequest {

@@ -1,8 +1,8 @@
 import type { Dial } from '../../lib/network/dial.ts';
-import { distrustKind, PORTAL_ADVICE, probeTls, SILENCE_ADVICE, type TlsAnswer } from '../../lib/network/tls-probe.ts';
-import { isDateCode } from '../../lib/network/trusted-time.ts';
 import { type Clock, systemClock } from '../../lib/time/clock.ts';
 import { DeadlineExceeded, withOwnSignal, withSignal } from '../../lib/time/deadline.ts';
+import { distrustKind, PORTAL_ADVICE, probeTls, SILENCE_ADVICE, type TlsAnswer } from '../../lib/tls/tls-probe.ts';
+import { isDateCode } from '../../lib/tls/trusted-time.ts';
 import type { GatewayAddress } from './gateway-socket.ts';
 
 /** Below the deadline of a probe, so that it ends with this reason. */

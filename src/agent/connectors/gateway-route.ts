@@ -2,10 +2,10 @@ import type { LookupAddress } from 'node:dns';
 import type { LookupFunction, Socket } from 'node:net';
 import { type Dial, dialThrough, directDial } from '../../lib/network/dial.ts';
 import { addressesOf } from '../../lib/network/loopback-names.ts';
-import { pinnedProtocols } from '../../lib/network/pinned-chain.ts';
 import { type ProxyRules, type ProxyServer, proxyFor } from '../../lib/network/proxy-rules.ts';
-import type { TrustedCas } from '../../lib/network/tls-options.ts';
-import { PORTAL_ADVICE } from '../../lib/network/tls-probe.ts';
+import { pinnedProtocols } from '../../lib/tls/pinned-chain.ts';
+import type { TrustedCas } from '../../lib/tls/tls-options.ts';
+import { PORTAL_ADVICE } from '../../lib/tls/tls-probe.ts';
 import { type GatewayProbe, probeGateway } from './gateway-probe.ts';
 import { CLOUD_ADDRESS, type GatewayAddress, parseGatewayAddress } from './gateway-socket.ts';
 

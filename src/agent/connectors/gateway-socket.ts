@@ -3,9 +3,9 @@ import { isIP, type Socket } from 'node:net';
 import { connect, type TLSSocket } from 'node:tls';
 import { messageOf } from '../../lib/errors.ts';
 import type { Dial } from '../../lib/network/dial.ts';
-import { namedServer } from '../../lib/network/pinned-chain.ts';
-import { checkServerIdentity } from '../../lib/network/tls-options.ts';
-import { connectInTime, secureAt, type TrustedTime } from '../../lib/network/trusted-time.ts';
+import { namedServer } from '../../lib/tls/pinned-chain.ts';
+import { checkServerIdentity } from '../../lib/tls/tls-options.ts';
+import { connectInTime, secureAt, type TrustedTime } from '../../lib/tls/trusted-time.ts';
 
 export interface GatewaySocketOptions {
   address: GatewayAddress;

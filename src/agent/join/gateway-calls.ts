@@ -1,10 +1,10 @@
 import { createHash, type X509Certificate } from 'node:crypto';
 import { rootCertificates } from 'node:tls';
 import { hasErrno, OperatorError } from '../../lib/errors.ts';
-import { caKeyDigest, certificatesIn } from '../../lib/network/pinned-chain.ts';
 import type { ProxyRules } from '../../lib/network/proxy-rules.ts';
-import type { TrustedCas } from '../../lib/network/tls-options.ts';
-import { isOfUnknownCa } from '../../lib/network/tls-probe.ts';
+import { caKeyDigest, certificatesIn } from '../../lib/tls/pinned-chain.ts';
+import type { TrustedCas } from '../../lib/tls/tls-options.ts';
+import { isOfUnknownCa } from '../../lib/tls/tls-probe.ts';
 import { type FetchOptions, fetchTrusting } from '../../management/fetch-trusting.ts';
 import { type JoinCode, parseJoinCode } from '../../management/join-code.ts';
 import { CA_PATH, ENROLMENTS_PATH, Enrolment } from '../../management/resources/enrolment.ts';

@@ -4,8 +4,8 @@ import { z } from 'zod';
 import { hasErrno, messageOf } from '../../lib/errors.ts';
 import { writeDurably } from '../../lib/files/durable-write.ts';
 import type { Log } from '../../lib/log/log.ts';
-import { caKeyDigest } from '../../lib/network/pinned-chain.ts';
-import type { ProvedTime, TrustedTime } from '../../lib/network/trusted-time.ts';
+import { caKeyDigest } from '../../lib/tls/pinned-chain.ts';
+import type { ProvedTime, TrustedTime } from '../../lib/tls/trusted-time.ts';
 import type { TimePlace } from './pinned-time.ts';
 
 /** Several connections at once need one proof. */

@@ -5,7 +5,7 @@ import { dirname } from 'node:path';
 import { z } from 'zod';
 import { hasErrno, OperatorError } from '../../lib/errors.ts';
 import { createFolder, explainUnreadable, writeDurably } from '../../lib/files/durable-write.ts';
-import { certificatesIn } from '../../lib/network/pinned-chain.ts';
+import { certificatesIn } from '../../lib/tls/pinned-chain.ts';
 import { formatJoinCode, type JoinCode, parseJoinCode } from '../../management/join-code.ts';
 import type { OwnCa } from '../../settings/learned-cas.ts';
 

@@ -1,6 +1,6 @@
 import { createHash, randomBytes, verify, X509Certificate } from 'node:crypto';
 import type { ProxyRules } from '../../lib/network/proxy-rules.ts';
-import { isSignedBy, isValidAt, type ProvedTime } from '../../lib/network/trusted-time.ts';
+import { isSignedBy, isValidAt, type ProvedTime } from '../../lib/tls/trusted-time.ts';
 import { type FetchOptions, fetchTrusting } from '../../management/fetch-trusting.ts';
 import { TIME_NAME, TIME_PATH, TimePayload, TimeProof } from '../../management/resources/time-proof.ts';
 

@@ -1,9 +1,9 @@
 import { once } from 'node:events';
 import type { LookupFunction, TcpNetConnectOpts } from 'node:net';
 import net, { type Socket } from 'node:net';
-import { systemCas } from '../../lib/network/tls-options.ts';
 import { isNamed, type TcpUpstream, type Upstream } from '../../lib/network/upstream-address.ts';
 import { withDeadline } from '../../lib/time/deadline.ts';
+import { systemCas } from '../../lib/tls/tls-options.ts';
 import type { UpstreamTls } from '../connectors/connector.ts';
 import { deliverBeforeError } from './deliver-before-error.ts';
 import type { UpstreamGuard } from './upstream-guard.ts';

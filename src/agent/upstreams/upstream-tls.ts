@@ -5,10 +5,10 @@ import { isIP } from 'node:net';
 import tls, { type ConnectionOptions, createSecureContext, type SecureContext, type TLSSocket } from 'node:tls';
 import { BoundedMap } from '../../lib/bounded-map.ts';
 import { messageOf } from '../../lib/errors.ts';
-import { checkServerIdentity } from '../../lib/network/tls-options.ts';
 import { displayUpstream, isNamed, type TcpUpstream, type Upstream } from '../../lib/network/upstream-address.ts';
 import { printable } from '../../lib/terminal-text.ts';
 import { DeadlineExceeded, withDeadline } from '../../lib/time/deadline.ts';
+import { checkServerIdentity } from '../../lib/tls/tls-options.ts';
 import { TLS_VERSIONS, type TlsVersion, UpstreamFault, UpstreamTls } from '../connectors/connector.ts';
 import { AgentError } from '../errors/agent-error.ts';
 

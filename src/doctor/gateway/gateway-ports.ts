@@ -4,7 +4,7 @@ import { connectHost, publicApiHost } from '../../gateway/endpoints/domain-names
 import { hasErrno, messageOf } from '../../lib/errors.ts';
 import { type Cidr, hostPort, isUnspecified } from '../../lib/network/ip-address.ts';
 import { connectHere } from '../../lib/network/load-balancers.ts';
-import { probeTls, type TlsAnswer } from '../../lib/network/tls-probe.ts';
+import { probeTls, type TlsAnswer } from '../../lib/tls/tls-probe.ts';
 import { type GatewayServerSettings, gatewayListeners } from '../../settings/gateway-settings.ts';
 import { failed, ok, type Result, skipped } from '../finding.ts';
 import { freePorts, type Port } from '../ports.ts';

@@ -5,7 +5,7 @@ import {
   MAX_CHAIN,
   readPrivateKey as readUsualKey,
   signatureProblem,
-} from '../../lib/network/usual-keys.ts';
+} from '../../lib/tls/usual-keys.ts';
 import { errorCode } from '../../management/resources/refusal.ts';
 
 /** The leaf and the key of an uploaded certificate chain. @throws {ApiError} 1900 … 1926 when either is invalid */

@@ -1,7 +1,7 @@
 import { createSecureContext } from 'node:tls';
 import { BoundedMap } from '../../lib/bounded-map.ts';
 import type { Log } from '../../lib/log/log.ts';
-import { readKeyPair } from '../../lib/network/usual-keys.ts';
+import { readKeyPair } from '../../lib/tls/usual-keys.ts';
 import type { Store } from '../store/store.ts';
 import type { CertifiedKey } from './local-ca/certificate-files.ts';
 

@@ -2,8 +2,8 @@ import type { RequestListener } from 'node:http';
 import type { Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
 import { Repeats } from '../../lib/log/repeats.ts';
-import type { ClientHello } from '../../lib/network/client-hello.ts';
 import { PendingConnections, PendingHandshake } from '../../lib/network/pending-connections.ts';
+import type { ClientHello } from '../../lib/tls/client-hello.ts';
 import { ACME_TLS_PROTOCOL, answerTlsAlpn, type TlsAlpnChallenges } from '../certificates/challenges/challenges.ts';
 import type { EdgeContext } from '../context/gateway-context.ts';
 import type {

@@ -2,7 +2,7 @@ import { X509Certificate } from 'node:crypto';
 import { z } from 'zod';
 import { RpcError } from '../../agent-protocol/rpc.ts';
 import { hyphenated } from '../../lib/http/header-fields.ts';
-import { certificateProblem, MAX_AUTHORITIES } from '../../lib/network/usual-keys.ts';
+import { certificateProblem, MAX_AUTHORITIES } from '../../lib/tls/usual-keys.ts';
 import type { PolicyConnection } from '../../traffic-policy/policy-subjects.ts';
 import type { RawAction } from '../../traffic-policy/policy-text.ts';
 import { type PreparedAction, policyError } from '../../traffic-policy/steps.ts';

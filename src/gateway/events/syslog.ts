@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { connect, isIP, isIPv6, type Socket } from 'node:net';
 import { hostname } from 'node:os';
 import { setTimeout as delay, setImmediate as nextTurn } from 'node:timers/promises';
-import { connectInspected } from '../../lib/network/client-handshake.ts';
+import { connectInspected } from '../../lib/tls/client-handshake.ts';
 import type { publicAddress } from '../../traffic-policy/public-request.ts';
 import type { EventRow, SyslogTarget } from '../store/events.ts';
 import type { EventSink } from './event-sink.ts';

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { OperatorError } from '../../lib/errors.ts';
 import { explainUnreadable } from '../../lib/files/durable-write.ts';
 import { createLog } from '../../lib/log/log.ts';
-import { caIdOf } from '../../lib/network/pinned-chain.ts';
+import { caIdOf } from '../../lib/tls/pinned-chain.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
 import { beginCaChange, CA_CERTIFICATE, endCa, nextCa } from '../certificates/local-ca/ca-rotation.ts';
 import { makeCa } from '../certificates/local-ca/local-ca.ts';

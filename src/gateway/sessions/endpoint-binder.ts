@@ -7,7 +7,7 @@ import {
 } from '../../agent-protocol/messages.ts';
 import { RpcError } from '../../agent-protocol/rpc.ts';
 import { messageOf } from '../../lib/errors.ts';
-import { readKeyPair, requireSoundSignatures } from '../../lib/network/usual-keys.ts';
+import { readKeyPair, requireSoundSignatures } from '../../lib/tls/usual-keys.ts';
 import { type CompiledPolicy, PolicyRefused } from '../../traffic-policy/engine.ts';
 import type { TlsTermination } from '../../traffic-policy/policy-subjects.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';

@@ -23,7 +23,7 @@ import {
 import { z } from 'zod';
 import { messageOf, quote } from '../../lib/errors.ts';
 import { ClientPlaces, NoPlaceLeft } from '../../lib/network/client-places.ts';
-import { unusualJwk } from '../../lib/network/usual-jwk.ts';
+import { unusualJwk } from '../../lib/tls/usual-jwk.ts';
 import type { PublicResponse, requestPublic } from '../../traffic-policy/fetch-document.ts';
 import { ClientLeft } from '../../traffic-policy/policy-errors.ts';
 import {

@@ -1,7 +1,7 @@
 import { connect, type Socket } from 'node:net';
 import type { Log } from '../log/log.ts';
 import { Repeats } from '../log/repeats.ts';
-import { peek } from './client-hello.ts';
+import { peek } from '../tls/client-hello.ts';
 import { type Cidr, parseAddress, withoutMapping } from './ip-address.ts';
 import { type ConnectionEnds, OWN_CONNECTION, parseProxyHeader, signedValueOf } from './proxy-protocol.ts';
 

@@ -2,8 +2,8 @@ import type { Socket } from 'node:net';
 import { Duplex } from 'node:stream';
 import type { TLSSocket } from 'node:tls';
 import { processorNow } from '../time/clock.ts';
-import { CertificateInspection, type Presenter } from './certificate-inspection.ts';
-import { runCertificateTask } from './certificate-turns.ts';
+import { CertificateInspection, type Presenter } from '../tls/certificate-inspection.ts';
+import { runCertificateTask } from '../tls/certificate-turns.ts';
 
 /** On whose behalf a handshake takes place, and with whom. */
 export interface HandshakeParties {

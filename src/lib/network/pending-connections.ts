@@ -1,5 +1,5 @@
 import type { Socket } from 'node:net';
-import { type ClientHello, parseClientHello, peek } from './client-hello.ts';
+import { type ClientHello, parseClientHello, peek } from '../tls/client-hello.ts';
 import { ClientShares } from './client-shares.ts';
 
 /** How far a connection has come. The less far, the sooner it is dropped for another one. */

@@ -1,11 +1,11 @@
 import { isIP } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { type ConnectionOptions, connect as connectTls } from 'node:tls';
+import { checkServerIdentity } from '../tls/tls-options.ts';
+import { connectInTime, secureAt, type TrustedTime } from '../tls/trusted-time.ts';
 import { dialThrough, directDial } from './dial.ts';
 import { lookupName } from './loopback-names.ts';
 import { type Destination, type ProxyRules, proxyFor } from './proxy-rules.ts';
-import { checkServerIdentity } from './tls-options.ts';
-import { connectInTime, secureAt, type TrustedTime } from './trusted-time.ts';
 
 type OfTls = Pick<ConnectionOptions, 'ca' | 'rejectUnauthorized' | 'servername' | 'ALPNProtocols'>;
 type Done = (error: Error | null, connection: Duplex) => void;

@@ -1,11 +1,6 @@
 import { z } from 'zod';
 import { messageOf } from '../../lib/errors.ts';
-import {
-  MAX_AUTHORITIES,
-  readCertificates,
-  readPrivateKey,
-  requireSoundSignatures,
-} from '../../lib/network/usual-keys.ts';
+import { MAX_AUTHORITIES, readCertificates, readPrivateKey, requireSoundSignatures } from '../../lib/tls/usual-keys.ts';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
 import { refusal } from '../policy-errors.ts';

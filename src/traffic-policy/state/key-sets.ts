@@ -1,7 +1,7 @@
 import { createLocalJWKSet, type JSONWebKeySet } from 'jose';
 import { z } from 'zod';
 import { BoundedMap } from '../../lib/bounded-map.ts';
-import { unusualJwk } from '../../lib/network/usual-jwk.ts';
+import { unusualJwk } from '../../lib/tls/usual-jwk.ts';
 import { type DocumentSource, fetchCharged } from './document-fetches.ts';
 
 export interface KeySet {

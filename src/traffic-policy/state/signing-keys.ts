@@ -1,8 +1,8 @@
 import { type KeyObject, X509Certificate } from 'node:crypto';
 import { BoundedMap } from '../../lib/bounded-map.ts';
 import { clientNetwork } from '../../lib/network/ip-address.ts';
-import { certificateProblem } from '../../lib/network/usual-keys.ts';
 import { type BucketRate, TokenBuckets } from '../../lib/time/token-bucket.ts';
+import { certificateProblem } from '../../lib/tls/usual-keys.ts';
 import { type DocumentSource, fetchCharged } from './document-fetches.ts';
 
 const MAX_CERTIFICATE = 16 * 1024;

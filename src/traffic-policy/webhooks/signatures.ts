@@ -1,7 +1,7 @@
 import { createHash, createPublicKey, verify as verifySignature } from 'node:crypto';
 import { gunzipSync } from 'node:zlib';
 import { messageOf } from '../../lib/errors.ts';
-import { publicKeyProblem } from '../../lib/network/usual-keys.ts';
+import { publicKeyProblem } from '../../lib/tls/usual-keys.ts';
 import {
   asMembers,
   FORM,

@@ -11,7 +11,7 @@ import { openProof, type TimePlace } from '../../../src/agent/join/pinned-time.t
 import { type LocalCa, openLocalCa } from '../../../src/gateway/certificates/local-ca/local-ca.ts';
 import { TimeProofs } from '../../../src/gateway/certificates/time-proofs.ts';
 import { NO_PROXIES } from '../../../src/lib/network/proxy-rules.ts';
-import { type ProvedTime, untrustedAt } from '../../../src/lib/network/trusted-time.ts';
+import { type ProvedTime, untrustedAt } from '../../../src/lib/tls/trusted-time.ts';
 import { fetchTrusting } from '../../../src/management/fetch-trusting.ts';
 import { TIME_NAME, TIME_STATEMENT, type TimeProof } from '../../../src/management/resources/time-proof.ts';
 import { issueCertificate } from '../../support/certificates.ts';

@@ -3,8 +3,8 @@ import { connect } from 'node:tls';
 import { expect, it, onTestFinished } from 'vitest';
 import { connectToGateway } from '../../../src/agent/connectors/gateway-socket.ts';
 import { directDial } from '../../../src/lib/network/dial.ts';
-import { SessionTickets } from '../../../src/lib/network/session-tickets.ts';
 import { SecretsBox } from '../../../src/lib/secrets-box.ts';
+import { SessionTickets } from '../../../src/lib/tls/session-tickets.ts';
 import { makeDataDir, startTestGateway, type TestGateway } from '../../support/gateway.ts';
 
 const KEY = Buffer.alloc(32, 7).toString('base64');

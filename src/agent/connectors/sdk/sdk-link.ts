@@ -2,7 +2,7 @@ import { isIPv6 } from 'node:net';
 import { SessionBuilder } from '@ngrok/ngrok';
 import { hostPort } from '../../../lib/network/ip-address.ts';
 import { isBelowLocalhost } from '../../../lib/network/loopback-names.ts';
-import type { TrustedCas } from '../../../lib/network/tls-options.ts';
+import type { TrustedCas } from '../../../lib/tls/tls-options.ts';
 import {
   CLIENT_TYPE,
   type GatewayLink,

@@ -3,7 +3,7 @@ import { type Agent, request } from 'node:https';
 import { messageOf } from '../../../lib/errors.ts';
 import { readResponse } from '../../../lib/http/read-response.ts';
 import { parseRetryAfter } from '../../../lib/http/retry-after.ts';
-import { InspectingAgent } from '../../../lib/network/client-handshake.ts';
+import { InspectingAgent } from '../../../lib/tls/client-handshake.ts';
 import { VERSION } from '../../../packaged.ts';
 import { IssueError } from '../issuing/certificate-issuer.ts';
 

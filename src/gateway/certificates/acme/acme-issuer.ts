@@ -3,8 +3,8 @@ import type { CaaRecord } from 'node:dns';
 import { isIP } from 'node:net';
 import { messageOf } from '../../../lib/errors.ts';
 import { reversedAddress } from '../../../lib/network/ip-address.ts';
-import { readCertificates } from '../../../lib/network/usual-keys.ts';
 import type { Clock } from '../../../lib/time/clock.ts';
+import { readCertificates } from '../../../lib/tls/usual-keys.ts';
 import type { Challenges } from '../challenges/challenges.ts';
 import {
   type CertificateIssuer,

@@ -1,6 +1,6 @@
 import type { Duplex } from 'node:stream';
 import { createSecureContext, type SecureContext, TLSSocket } from 'node:tls';
-import { TLS_SERVER_OPTIONS } from '../../../lib/network/tls-options.ts';
+import { TLS_SERVER_OPTIONS } from '../../../lib/tls/tls-options.ts';
 
 export interface Challenges {
   http: HttpChallenges;

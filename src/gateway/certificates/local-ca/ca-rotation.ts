@@ -1,5 +1,5 @@
 import { createHash, X509Certificate } from 'node:crypto';
-import { caIdOf, certificatesIn } from '../../../lib/network/pinned-chain.ts';
+import { caIdOf, certificatesIn } from '../../../lib/tls/pinned-chain.ts';
 import { keyFingerprint } from '../../store/open-gateway-store.ts';
 import type { Database } from '../../store/sql/database.ts';
 import type { Store } from '../../store/store.ts';

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { hasErrno, messageOf, OperatorError } from '../../../lib/errors.ts';
 import { explainUnreadable, writeDurably } from '../../../lib/files/durable-write.ts';
 import type { Log } from '../../../lib/log/log.ts';
-import { caIdOf } from '../../../lib/network/pinned-chain.ts';
+import { caIdOf } from '../../../lib/tls/pinned-chain.ts';
 import { makePrivateKey } from '../issuing/certificate-issuer.ts';
 import { CertificateFiles, type Leaf } from './certificate-files.ts';
 import { isCaDue } from './certificate-validity.ts';

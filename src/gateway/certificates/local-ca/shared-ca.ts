@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { messageOf, OperatorError } from '../../../lib/errors.ts';
 import { writeDurably } from '../../../lib/files/durable-write.ts';
 import type { Log } from '../../../lib/log/log.ts';
-import { caIdOf } from '../../../lib/network/pinned-chain.ts';
+import { caIdOf } from '../../../lib/tls/pinned-chain.ts';
 import type { Store } from '../../store/store.ts';
 import { CA_CERTIFICATE as CERTIFICATE, endedCas, CA_KEY as KEY, noteCertificates } from './ca-rotation.ts';
 import { type LocalCa, makeCa, openLocalCa } from './local-ca.ts';

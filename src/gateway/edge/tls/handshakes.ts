@@ -2,17 +2,12 @@ import { hash } from 'node:crypto';
 import type { Socket } from 'node:net';
 import { createSecureContext, type SecureContext, type SecureVersion, type TLSSocket } from 'node:tls';
 import { messageOf } from '../../../lib/errors.ts';
-import type { ClientHello } from '../../../lib/network/client-hello.ts';
-import { askedCas } from '../../../lib/network/pinned-chain.ts';
-import { performHandshake } from '../../../lib/network/server-handshake.ts';
-import type { SessionTickets } from '../../../lib/network/session-tickets.ts';
-import { TLS_SERVER_OPTIONS } from '../../../lib/network/tls-options.ts';
-import {
-  MAX_AUTHORITIES,
-  readCertificates,
-  readKeyPair,
-  requireSoundSignatures,
-} from '../../../lib/network/usual-keys.ts';
+import type { ClientHello } from '../../../lib/tls/client-hello.ts';
+import { askedCas } from '../../../lib/tls/pinned-chain.ts';
+import { performHandshake } from '../../../lib/tls/server-handshake.ts';
+import type { SessionTickets } from '../../../lib/tls/session-tickets.ts';
+import { TLS_SERVER_OPTIONS } from '../../../lib/tls/tls-options.ts';
+import { MAX_AUTHORITIES, readCertificates, readKeyPair, requireSoundSignatures } from '../../../lib/tls/usual-keys.ts';
 import type { TlsTermination } from '../../../traffic-policy/policy-subjects.ts';
 import type { CertifiedKey } from '../../certificates/local-ca/certificate-files.ts';
 import { EDGE_TERMINATION } from '../../endpoints/online-endpoint.ts';

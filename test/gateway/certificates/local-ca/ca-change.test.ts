@@ -14,9 +14,9 @@ import { makeCa } from '../../../../src/gateway/certificates/local-ca/local-ca.t
 import { joinCode } from '../../../../src/gateway/devices/invite.ts';
 import { rotateDevice } from '../../../../src/gateway/devices/manage-devices.ts';
 import { caReport, retireCa, rotateCa } from '../../../../src/gateway/offline/own-cas.ts';
-import { caIdOf, pinnedProtocols } from '../../../../src/lib/network/pinned-chain.ts';
 import { NO_PROXIES } from '../../../../src/lib/network/proxy-rules.ts';
-import { probeTls } from '../../../../src/lib/network/tls-probe.ts';
+import { caIdOf, pinnedProtocols } from '../../../../src/lib/tls/pinned-chain.ts';
+import { probeTls } from '../../../../src/lib/tls/tls-probe.ts';
 import { fetchTrusting } from '../../../../src/management/fetch-trusting.ts';
 import { TimeProof } from '../../../../src/management/resources/time-proof.ts';
 import { ownCaOf } from '../../../../src/settings/learned-cas.ts';

@@ -5,9 +5,9 @@ import { connectToGateway, type GatewaySocketOptions } from '../../../../src/age
 import { connectUpstream } from '../../../../src/agent/upstreams/connect-upstream.ts';
 import { UpstreamGuard } from '../../../../src/agent/upstreams/upstream-guard.ts';
 import { issueApiKey } from '../../../../src/gateway/store/tokens.ts';
-import { connectInspected } from '../../../../src/lib/network/client-handshake.ts';
 import { directDial } from '../../../../src/lib/network/dial.ts';
 import { parseUpstream } from '../../../../src/lib/network/upstream-address.ts';
+import { connectInspected } from '../../../../src/lib/tls/client-handshake.ts';
 import { ManagementClient } from '../../../../src/management/client.ts';
 import { parseUpstreamRules } from '../../../../src/settings/upstream-rules.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../../../support/gateway.ts';

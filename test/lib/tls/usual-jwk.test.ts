@@ -1,6 +1,6 @@
 import { createPublicKey, generateKeyPairSync, type JsonWebKey, type KeyObject } from 'node:crypto';
 import { expect, it } from 'vitest';
-import { unusualJwk } from '../../../src/lib/network/usual-jwk.ts';
+import { unusualJwk } from '../../../src/lib/tls/usual-jwk.ts';
 
 const rsa = generateKeyPairSync('rsa', { modulusLength: 2048 }).publicKey;
 const { n: modulus = '' } = rsa.export({ format: 'jwk' });

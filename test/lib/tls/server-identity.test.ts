@@ -1,6 +1,6 @@
 import { X509Certificate } from 'node:crypto';
 import { expect, it } from 'vitest';
-import { checkServerIdentity } from '../../../src/lib/network/tls-options.ts';
+import { checkServerIdentity } from '../../../src/lib/tls/tls-options.ts';
 import { issueCertificate } from '../../support/certificates.ts';
 
 it.each([

@@ -1,8 +1,8 @@
 import type { Socket } from 'node:net';
 import { TLSSocket, type TLSSocketOptions } from 'node:tls';
+import { clientNetwork } from '../network/ip-address.ts';
+import { MeteredConnection } from '../network/metered-connection.ts';
 import { runInTurn } from '../time/loop-turn.ts';
-import { clientNetwork } from './ip-address.ts';
-import { MeteredConnection } from './metered-connection.ts';
 
 /** Bytes that are taken while a client waits for its turn; a ClientHello has some hundreds. */
 const MAX_EARLY_BYTES = 16_384;

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { connect as connectPlainly, createServer, type Socket } from 'node:net';
 import fc from 'fast-check';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { parseClientHello, peek } from '../../../src/lib/network/client-hello.ts';
+import { parseClientHello, peek } from '../../../src/lib/tls/client-hello.ts';
 import { fuzz } from '../../support/fuzz.ts';
 import { listening } from '../../support/loopback.ts';
 import { helloOf, inRecords } from '../../support/tls-records.ts';

@@ -7,7 +7,7 @@ import {
   readKeyPair,
   readPrivateKey,
   requireSoundSignatures,
-} from '../../../src/lib/network/usual-keys.ts';
+} from '../../../src/lib/tls/usual-keys.ts';
 import { issueCertificate } from '../../support/certificates.ts';
 import { COSTLY_KEYS, changedRsa, madeUpRsa, OUT_OF_RANGE, pemOf, spkiOf } from '../../support/costly-keys.ts';
 

@@ -1,7 +1,7 @@
 import { Agent } from 'node:https';
 import { connect, type LookupFunction } from 'node:net';
 import { type ConnectionOptions, connect as connectTls, type TLSSocket } from 'node:tls';
-import { type HandshakeParties, MeteredConnection } from './metered-connection.ts';
+import { type HandshakeParties, MeteredConnection } from '../network/metered-connection.ts';
 import { withAddresses } from './server-handshake.ts';
 import { TLS_CLIENT_OPTIONS } from './tls-options.ts';
 

@@ -1,5 +1,5 @@
 import { expect, it, onTestFinished, vi } from 'vitest';
-import { runCertificateTask } from '../../../src/lib/network/certificate-turns.ts';
+import { runCertificateTask } from '../../../src/lib/tls/certificate-turns.ts';
 
 it('owners take turns, and so do their peers, however many tasks each has', async () => {
   const order: string[] = [];

@@ -4,7 +4,7 @@ import { createServer as createPlainServer } from 'node:net';
 import { buffer } from 'node:stream/consumers';
 import { connect, createServer, type TlsOptions } from 'node:tls';
 import { beforeAll, expect, it } from 'vitest';
-import { connectInspected } from '../../../src/lib/network/client-handshake.ts';
+import { connectInspected } from '../../../src/lib/tls/client-handshake.ts';
 import { type Issued, issueCertificate } from '../../support/certificates.ts';
 import { COSTLY_KEYS, madeUpRsa, pemOf, spkiOf } from '../../support/costly-keys.ts';
 import { freePort, serving } from '../../support/loopback.ts';
