@@ -4,7 +4,7 @@ import type { Nodes } from '../../../src/gateway/cluster/nodes.ts';
 import type { OnlineRow } from '../../../src/gateway/cluster/online-rows.ts';
 import { silentLog } from '../../support/silent-log.ts';
 
-/** One gateway's view of others with so many sessions each. `follow`: of ten agents that leave it, so many go to the one named. */
+/** One gateway's view of others with so many sessions each. */
 function gatewayWith(count: number, others: Record<string, number>) {
   let now = 0;
   const open = new Set(Object.keys(others));

@@ -15,7 +15,6 @@ const view = (host: string, credentialId = 'cr_1'): LiveEndpoint =>
     ...{ sessionId: 'ts_1', updatedAt: '2026-01-01T00:00:00Z' },
   }) as unknown as LiveEndpoint;
 
-/** What asks, as one of several gateways. @param self undefined: it is the only one */
 /** Devices that pay for data, by who says so. */
 const METERED: Readonly<Record<string, object>> = {
   label: { labels: { link: 'metered' }, metered: null, link: 'default' },
@@ -23,13 +22,13 @@ const METERED: Readonly<Record<string, object>> = {
   agent: { labels: {}, metered: null, link: 'metered' },
 };
 
+/** A gateway that asks, as one of several. @param self undefined: it is the only one */
 function probes(chosen: readonly string[], endpoints: readonly LiveEndpoint[], self?: string) {
   const clock = new SteeredClock();
   const asked: string[] = [];
   const state = {
     outcome: REACHED as ProbeOutcome | null,
     troubles: 0,
-    certificate: null as ProbeOutcome | null,
     endpoints,
     holders: ['nd_1'],
   };
