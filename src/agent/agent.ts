@@ -249,7 +249,7 @@ async function launch(context: AgentContext, extras: AgentExtras): Promise<Omit<
       })),
   });
   await history.start();
-  const follower = new CaFollower(context, uplink.apiAccess);
+  const follower = new CaFollower(context, uplink.apiAccess, () => uplink.linkKind() === 'metered');
   connector.on('online', () => follower.online());
   onStop(() => follower.stop());
   connector.on('online', () => history.sessionChanged(true)).on('offline', () => history.sessionChanged(false));

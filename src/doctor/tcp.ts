@@ -1,4 +1,5 @@
 import { readFile } from 'node:fs/promises';
+import { kernelCount } from '../lib/network/kernel-counts.ts';
 import { type Check, check, NotKnown, ok } from './finding.ts';
 
 const KERNEL = '/proc/sys/net/ipv4/tcp_congestion_control';
@@ -30,11 +31,7 @@ export function tcpCheck(service: string, read = (path: string): Promise<string>
 
 /** Which share of the segments was sent again; null: too few to say. */
 function sentAgain(counts: string): number | null {
-  const [names = [], values = []] = counts
-    .split('\n')
-    .filter((line) => line.startsWith('Tcp:'))
-    .map((line) => line.split(' '));
-  const count = (name: string) => Number(values[names.indexOf(name)] ?? Number.NaN);
-  const sent = count('OutSegs') + count('RetransSegs');
-  return sent >= ENOUGH ? count('RetransSegs') / sent : null;
+  const again = kernelCount(counts, 'Tcp', 'RetransSegs');
+  const sent = kernelCount(counts, 'Tcp', 'OutSegs') + again;
+  return sent >= ENOUGH ? again / sent : null;
 }

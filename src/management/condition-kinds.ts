@@ -117,7 +117,7 @@ export const CONDITIONS = {
     severity: 'warning',
     title: "Devices do not trust the gateway's next CA yet",
     remedy:
-      'bring them online for a day, or have them join again; device-agent gateway ca lists them, and moves the date with rotate --until',
+      'bring them online for a day, on a metered link for a week, or have them join again; device-agent gateway ca lists them, and moves the date with rotate --until',
     minutes: 60,
   },
   gateway_silent: {

@@ -38,6 +38,8 @@ export interface BudgetState {
   level: BudgetLevel;
   usedBytes: number;
   limitBytes: number;
+  /** Twentieths of the budget that are used. */
+  step: number;
   since: Date;
   until: Date;
   /** Seconds until then. */
@@ -120,6 +122,7 @@ export class DataBudget {
       level: this.#level,
       usedBytes: this.#used,
       limitBytes: this.plan.bytes,
+      step: this.#usedSteps,
       since: new Date(this.#since),
       until: new Date(this.#until),
       restS: Math.min(LONGEST_S, Math.max(1, Math.ceil((this.#until - this.now) / 1000))),
@@ -257,6 +260,10 @@ export class DataBudget {
     if (this.#used > this.#saved - this.#share / 2 && this.#saved < this.plan.bytes) void this.#save();
   }
 
+  get #usedSteps(): number {
+    return Math.floor((STEPS * this.#used) / this.plan.bytes);
+  }
+
   #look(): void {
     const now = this.now;
     if (now >= this.#until) this.#begin(now);
@@ -265,7 +272,7 @@ export class DataBudget {
     const isPaused = this.#used >= PAUSED * bytes - LAST_BYTES;
     const isSpent = isPaused && this.#used >= this.#line;
     const level = isSpent ? 'spent' : isPaused ? 'paused' : this.#used >= WARNED * bytes ? 'warned' : 'normal';
-    const step = Math.floor((STEPS * this.#used) / bytes);
+    const step = this.#usedSteps;
     const isNewStep = step !== this.#step;
     this.#step = step;
     if (level === this.#level) {

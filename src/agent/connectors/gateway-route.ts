@@ -4,7 +4,7 @@ import { type Dial, dialThrough, directDial } from '../../lib/network/dial.ts';
 import { addressesOf } from '../../lib/network/loopback-names.ts';
 import { type ProxyRules, type ProxyServer, proxyFor } from '../../lib/network/proxy-rules.ts';
 import { pinnedProtocols } from '../../lib/tls/pinned-chain.ts';
-import type { TrustedCas } from '../../lib/tls/tls-options.ts';
+import { pinnedPem, type TrustedCas, trustedPem } from '../../lib/tls/tls-options.ts';
 import { PORTAL_ADVICE } from '../../lib/tls/tls-probe.ts';
 import { type GatewayProbe, probeGateway } from './gateway-probe.ts';
 import { CLOUD_ADDRESS, type GatewayAddress, parseGatewayAddress } from './gateway-socket.ts';
@@ -92,21 +92,22 @@ export function routeTo(
     return socket;
   };
   const adviceOnCa = serverAddr === null ? PORTAL_ADVICE : OWN_CA;
+  // Read each time: the agent may have learned another CA since.
+  const pem = () => (authorities ? trustedPem(authorities) : CLOUD_CA);
   const probeWith = async (protocols: string[], signal: AbortSignal) => {
-    const answer = await probeGateway(address, dial, { ca: pemOf(authorities), protocols, adviceOnCa }, signal);
+    const answer = await probeGateway(address, dial, { ca: pem(), protocols, adviceOnCa }, signal);
     reached = answer.peer;
     return answer;
   };
   return {
     ...{ address, proxy, dial },
-    // Read each time: the agent may have learned another CA since.
     get ca() {
-      return pemOf(authorities);
+      return pem();
     },
     get protocols() {
-      return pinnedProtocols(pinnedOf(authorities));
+      return pinnedProtocols(authorities && pinnedPem(authorities));
     },
-    probe: (signal) => probeWith(pinnedProtocols(pinnedOf(authorities)), signal),
+    probe: (signal) => probeWith(pinnedProtocols(authorities && pinnedPem(authorities)), signal),
     plainProbe: (signal) => probeWith([], signal),
     hasSeveral: () => several,
   };
@@ -139,15 +140,3 @@ KWqZI/HzaltSbgiikf3S2qu6oZHph/BpueCqLKwvJziPQGE+cYdYQzRKPJZbuorj
 1x7y/5om6zp9vGTW4PWVAW/VWw1x4zxtSQ7NrP1Ldh7Xmnb7sw==
 -----END CERTIFICATE-----
 `;
-
-function pemOf(authorities: TrustedCas | null): string | Uint8Array {
-  if (!authorities) return CLOUD_CA;
-  if ('pem' in authorities) return authorities.pem;
-  const { host, own = null } = authorities;
-  return own === null ? host : `${Buffer.from(own)}\n${host}`;
-}
-
-function pinnedOf(authorities: TrustedCas | null): string | Uint8Array | null {
-  if (!authorities) return null;
-  return 'pem' in authorities ? authorities.pem : (authorities.own ?? null);
-}

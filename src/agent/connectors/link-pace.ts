@@ -22,7 +22,7 @@ export type LinkKind = keyof typeof MOST_TICKS;
 
 const Learnt = z.object({
   heartbeat_s: z.number().positive().catch(Number.POSITIVE_INFINITY),
-  /** The last answer of the gateway; left out: there was none yet. */
+  /** The last word of the gateway on the link; null: it left that to the device. */
   metered: z.boolean().nullable().catch(null),
 });
 
@@ -47,6 +47,8 @@ export class LinkPace {
     learntTicks = Number.POSITIVE_INFINITY,
     private readonly keep: (learnt: { ticks: number; metered: boolean | null }) => void = () => {},
     private metered: boolean | null = null,
+    /** Whether the gateway has no say: the link has a data budget. */
+    private readonly isFixed = false,
   ) {
     this.#kind = kindOf(metered) ?? own;
     this.#ticks = Math.max(BUSY_TICKS, Math.min(learntTicks, MOST_TICKS[this.#kind]));
@@ -63,11 +65,12 @@ export class LinkPace {
 
   /** The gateway says whether the link is metered; null: it leaves that to the device. */
   follow(metered: boolean | null): void {
-    if (metered === this.metered) return;
+    if (this.isFixed || metered === this.metered) return;
+    const before = this.#kind;
     this.metered = metered;
     this.#choose();
     this.keep({ ticks: this.#ticks, metered });
-    this.onKind?.();
+    if (this.#kind !== before) this.onKind?.();
   }
 
   /** The most ticks between heartbeats of an idle link. */
@@ -114,7 +117,7 @@ function kindOf(metered: boolean | null): LinkKind | null {
 /**
  * Reads what was learnt, and keeps what will be. A file that is missing or damaged is nothing learnt.
  *
- * @param isFixed whether the gateway has no say: the link has a data budget
+ * @param isFixed see {@link LinkPace}
  */
 export async function openLinkPace(
   { kind, isFixed }: { kind: LinkKind; isFixed: boolean },
@@ -134,7 +137,6 @@ export async function openLinkPace(
     .then((text) => Learnt.parse(JSON.parse(text)))
     .catch(() => ({ heartbeat_s: Number.POSITIVE_INFINITY, metered: null }));
   const ticks = Math.round((learnt.heartbeat_s * 1000) / TICK_MS);
-  const pace = new LinkPace(kind, clock, ticks, keep, isFixed ? null : learnt.metered);
-  if (isFixed) pace.follow = () => {};
+  const pace = new LinkPace(kind, clock, ticks, keep, isFixed ? null : learnt.metered, isFixed);
   return pace;
 }

@@ -1,5 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import type { Socket } from 'node:net';
+import { kernelCount } from '../../lib/network/kernel-counts.ts';
 
 /** IP and TCP with timestamps; IPv6 has 20 more. */
 const HEADERS = { IPv4: 52, IPv6: 72 };
@@ -115,20 +116,13 @@ export class TcpLosses {
   async look(): Promise<LostPackets> {
     const before = this.#counts;
     try {
-      const [tcp, more] = await Promise.all(
+      const [tcp = '', more = ''] = await Promise.all(
         ['/proc/net/snmp', '/proc/net/netstat'].map((file) => readFile(file, 'utf8')),
       );
-      const of = (text = '', table = '', name = '') => {
-        const [names = [], values = []] = text
-          .split('\n')
-          .filter((line) => line.startsWith(`${table}:`))
-          .map((line) => line.split(' '));
-        return Number(values[names.indexOf(name)] ?? 0);
-      };
       this.#counts = {
-        resent: of(tcp, 'Tcp', 'RetransSegs'),
-        afterGap: of(more, 'TcpExt', 'TCPOFOQueue'),
-        repeated: of(more, 'TcpExt', 'TCPDSACKOldSent'),
+        resent: kernelCount(tcp, 'Tcp', 'RetransSegs') || 0,
+        afterGap: kernelCount(more, 'TcpExt', 'TCPOFOQueue') || 0,
+        repeated: kernelCount(more, 'TcpExt', 'TCPDSACKOldSent') || 0,
       };
     } catch {
       return NONE;

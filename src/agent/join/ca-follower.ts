@@ -17,7 +17,8 @@ const METERED_DAYS = 7;
 
 /**
  * Follows the CA of the agent's gateway while that is being changed. The gateway proves by a CA that the device trusts which ones
- * it has; from then on, the device trusts these. It is asked once a day, over a connection that nobody need verify.
+ * it has; from then on, the device trusts these. It is asked once a day, on a metered link once a week, over a connection that
+ * needs no verification.
  */
 export class CaFollower {
   #cancel: (() => void) | null = null;
@@ -28,10 +29,11 @@ export class CaFollower {
     private readonly context: {
       readonly clock: Clock;
       readonly log: Pick<Log, 'info' | 'debug'>;
-      readonly settings: Pick<Settings, 'dataDir' | 'link'>;
+      readonly settings: Pick<Settings, 'dataDir'>;
     },
     /** Null: the session has not begun yet. */
     private readonly access: () => ApiAccess | null,
+    private readonly isMetered: () => boolean,
   ) {}
 
   /** The session is online. */
@@ -44,11 +46,11 @@ export class CaFollower {
     this.#cancel?.();
   }
 
-  /** Asks now, and once a day from now on. Never rejects. */
+  /** Asks now, and at intervals from now on. Never rejects. */
   look(): Promise<void> {
-    const { clock, log, settings } = this.context;
+    const { clock, log } = this.context;
     this.#cancel?.();
-    const days = settings.link === 'metered' ? METERED_DAYS : 1;
+    const days = this.isMetered() ? METERED_DAYS : 1;
     if (!this.#stopped) this.#cancel = clock.after(days * DAY_MS * (0.9 + clock.random() / 10), () => void this.look());
     this.#following ??= this.#follow()
       .catch((error: unknown) => log.debug({ reason: messageOf(error) }, 'certificate authorities not asked for'))

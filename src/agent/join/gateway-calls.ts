@@ -3,7 +3,7 @@ import { rootCertificates } from 'node:tls';
 import { hasErrno, OperatorError } from '../../lib/errors.ts';
 import type { ProxyRules } from '../../lib/network/proxy-rules.ts';
 import { caKeyDigest, certificatesIn } from '../../lib/tls/pinned-chain.ts';
-import type { TrustedCas } from '../../lib/tls/tls-options.ts';
+import { pinnedPem, type TrustedCas, trustedPem } from '../../lib/tls/tls-options.ts';
 import { isOfUnknownCa } from '../../lib/tls/tls-probe.ts';
 import { type FetchOptions, fetchTrusting } from '../../management/fetch-trusting.ts';
 import { type JoinCode, parseJoinCode } from '../../management/join-code.ts';
@@ -90,9 +90,10 @@ export async function postVerified(
     return await postTrusting(caPem);
   } catch (error) {
     if (!isOfUnknownCa(error)) throw error;
+    if (caPem !== null) throw new Distrusted(code.origin, error);
     // Public CAs sign the gateway's certificates no longer: its own does, by which it has proved the time until now.
-    if (caPem === null && code.timePin) return postTrusting(await pinnedCa(code, code.timePin, reaching));
-    throw new Distrusted(code.origin, error);
+    if (!code.timePin) throw error;
+    return postTrusting(await pinnedCa(code, code.timePin, reaching));
   }
 }
 
@@ -261,11 +262,9 @@ export async function apiOf(access: ApiAccess): Promise<ApiPlace> {
       return { origin: code.origin, trust, isJoined: true, authtoken: access.authtoken() };
     }
   }
-  const ca = authorities && ('pem' in authorities ? authorities.pem : authorities.host).toString();
-  const pinned = authorities && 'pem' in authorities ? authorities.pem : (authorities?.own ?? null);
+  const pinned = authorities && pinnedPem(authorities);
   const proving = time && pinned && { time: time.at(() => timePlace({ ...access, pinned })) };
-  const own = pinned === null ? '' : pinned.toString();
-  const trust = { ...(ca !== null && { ca: `${own}\n${ca}`, pinned: own }), proxies, ...proving };
+  const trust = { ...(authorities && { ca: trustedPem(authorities), pinned: pinned ?? '' }), proxies, ...proving };
   const { origin, ...beside } = apiUrl === null ? apiBeside(serverAddr ?? '') : { origin: apiUrl };
   return { origin, trust: { ...trust, ...beside }, isJoined: false, authtoken: access.authtoken() };
 }

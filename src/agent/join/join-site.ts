@@ -89,7 +89,8 @@ export async function joinAtFirstStart(
   try {
     const known = await readInstallation(files.installation);
     if (hasJoined(known, code, machineId())) return;
-    isKnown = known !== null && installationFor(code, known, machineId()).install_key === known.install_key;
+    isKnown =
+      known !== null && installationFor(code, known, machineId(), ownCaIn(files)).install_key === known.install_key;
   } catch (err) {
     // A device that has its settings is better online than waiting for somebody who restores the file.
     if (!existsSync(files.settings)) throw err;

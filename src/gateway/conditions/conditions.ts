@@ -89,8 +89,8 @@ const AUTHORITY_SOON_MS = 30 * DAY_MS;
 const RELEASE_SOON_MS = 5 * DAY_MS;
 /** Who has done nothing about a failed update by then does nothing. */
 const FAILED_UPDATE_MS = 7 * DAY_MS;
-/** A device asks once a day which CAs its gateway has. */
-const FOLLOWED_MS = 2 * DAY_MS;
+/** A device asks once a day which CAs its gateway has, on a metered link once a week. */
+const FOLLOWED_MS = 8 * DAY_MS;
 /** As devices warn of it. */
 const WARNED_PERCENT = 80;
 

@@ -103,7 +103,7 @@ export async function retireCa(location: Location, store: Store, losesDevices: b
     const more = missing.length > 5 ? ` and ${missing.length - 5} more` : '';
     throw new OperatorError(
       `${missing.length} of the devices do not trust the next CA yet: ${some}${more}. They could not come back without joining ` +
-        'again; wait until they have been online for a day, or end the CA all the same with --lose-devices',
+        'again; wait until they have been online for a day, on a metered link for a week, or end the CA all the same with --lose-devices',
       2,
     );
   }

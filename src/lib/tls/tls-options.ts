@@ -73,6 +73,19 @@ export function checkServerIdentity(host: string, certificate: PeerCertificate):
  */
 export type TrustedCas = { pem: string | Uint8Array } | { host: string; own?: string | Uint8Array | null };
 
+/** PEM of all CAs that a server is verified with. */
+export function trustedPem(authorities: TrustedCas): string {
+  if ('pem' in authorities) return Buffer.from(authorities.pem).toString();
+  const own = pinnedPem(authorities);
+  return own === null ? authorities.host : `${own}\n${authorities.host}`;
+}
+
+/** PEM of the gateway's own CAs among them; null: only those of the operating system are trusted. */
+export function pinnedPem(authorities: TrustedCas): string | null {
+  const pinned = 'pem' in authorities ? authorities.pem : (authorities.own ?? null);
+  return pinned === null ? null : Buffer.from(pinned).toString();
+}
+
 /** Trusted CAs of Debian and Alpine, Fedora, SUSE, and macOS. */
 const BUNDLES = [
   '/etc/ssl/certs/ca-certificates.crt',

@@ -311,12 +311,11 @@ class NativeSession implements GatewaySession {
   async #reportBudget(): Promise<void> {
     const { budget, resumption } = this.options;
     if (budget === null || this.#links.signal.aborted || this.#isLeaving) return;
-    const { level, usedBytes, limitBytes, restS, nextAt } = budget.state;
+    const { level, step, restS, nextAt } = budget.state;
     if (level === 'spent') return this.#leave(budget, nextAt);
     if (!this.#reportsBudget) return;
     const exempt = [...this.#served].filter(([, { isOwn }]) => isOwn).map(([id]) => id);
-    const step = Math.floor((20 * usedBytes) / limitBytes);
-    // Earlier sessions have shown what is normal; the rest concerns this one.
+    // The gateway keeps a normal budget over sessions; other levels concern this session.
     const known = JSON.stringify([level, step, ...(level === 'normal' ? [] : exempt)]);
     if (known === resumption.budget && (level === 'normal' || this.#hasReported)) return;
     this.#hasReported = true;

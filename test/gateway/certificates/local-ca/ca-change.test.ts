@@ -93,9 +93,13 @@ async function device(secret: string, place = { caPem: first, nextCaPem: null as
   const context = {
     clock: new InstantClock(),
     log: silentLog,
-    settings: { dataDir: folder, link: 'default' as const },
+    settings: { dataDir: folder },
   };
-  const follower = new CaFollower(context, () => access);
+  const follower = new CaFollower(
+    context,
+    () => access,
+    () => false,
+  );
   follower.stop();
   return { id, file, ownCa, caPem, follow: () => follower.look() };
 }
