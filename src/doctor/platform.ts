@@ -1,8 +1,9 @@
+import { hasErrno } from '../lib/errors.ts';
 import { rootCommand } from '../lib/process/own-command.ts';
 import { isSupportedNode, OLDEST_NODE } from '../node-version.ts';
 import { VERSION } from '../packaged.ts';
 import type { ServiceState } from '../service/service-state.ts';
-import { type Check, check, failed, ok, type Result } from './finding.ts';
+import { type Check, check, failed, NotKnown, ok, type Result } from './finding.ts';
 
 /** @param version of the running Node, for example `v20.19.0` */
 export function nodeVersionCheck(version = process.version): Check {
@@ -30,7 +31,9 @@ export interface FailedUpdate {
 /** Says how the last update failed: the version before it runs, so nothing else would. */
 export function updateCheck(find: () => Promise<FailedUpdate | null>): Check {
   return check('update', 'Update', async () => {
-    const last = await find();
+    const last = await find().catch((error: unknown) => {
+      throw hasErrno(error, 'EACCES') ? new NotKnown('only root can read how the last update ended: use sudo') : error;
+    });
     if (last === null || (last.result === 'returned' ? last.from : last.to) !== VERSION) return ok('none has failed');
     const { result, to, reason, isGivenUp } = last;
     const why = reason === null ? '' : `: ${reason}`;

@@ -320,16 +320,11 @@ function dataCopies(paths: ProgramPaths, host: Host, sharing: Sharing | null): D
   );
 }
 
-/** How the last update of this machine failed; null: it did not, or only root can read that. */
+/** How the last update of this machine failed; null: it did not. @throws EACCES for others than root */
 export async function lastFailure(folder = UPDATE_FOLDER): Promise<(Outcome & { isGivenUp: boolean }) | null> {
-  try {
-    const { last, rejected } = await new UpdateRecords(folder, diskFiles).history();
-    if (last === null || last.result === 'confirmed') return null;
-    return { ...last, isGivenUp: rejected.some(({ version }) => version === last.to) };
-  } catch (error) {
-    if (hasErrno(error, 'EACCES')) return null;
-    throw error;
-  }
+  const { last, rejected } = await new UpdateRecords(folder, diskFiles).history();
+  if (last === null || last.result === 'confirmed') return null;
+  return { ...last, isGivenUp: rejected.some(({ version }) => version === last.to) };
 }
 
 /** A socket without a file, which the kernel closes with the process. */
