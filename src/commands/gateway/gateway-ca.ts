@@ -34,7 +34,7 @@ export async function retireCas(
   await becomeGatewayOwner(settings);
   await withStore(settings, async (store) => {
     show(await retireCa(settings, store, loseDevices), json);
-    if (!json) note('The CA before has ended. Give its ca.pem to clients that had the one before.');
+    if (!json) note('The old CA has ended. Give clients that used it the new ca.pem.');
   });
 }
 
@@ -42,7 +42,7 @@ function endOf(text: string): string | null {
   if (text === 'never') return null;
   const at = Date.parse(text);
   if (Number.isNaN(at) || at <= Date.now())
-    throw new OperatorError('--until: give a time to come, such as 2027-06-01, or never', 2);
+    throw new OperatorError('--until: not a future time; give one such as 2027-06-01, or never', 2);
   return new Date(at).toISOString();
 }
 

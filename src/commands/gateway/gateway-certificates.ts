@@ -1,6 +1,5 @@
-import { readFile } from 'node:fs/promises';
-import { join } from 'node:path';
 import {
+  casForCode,
   changeAccountKey,
   type RevocationReason,
   type Row,
@@ -64,8 +63,9 @@ export async function revokeDomain(
       'certificate not revoked: the gateway orders certificates from its own CA, which cannot revoke; set GATEWAY_ACME_DIRECTORY to use an ACME CA',
     );
   }
-  const caPem = await readFile(join(settings.dataDir, 'gateway', 'ca.pem'), 'utf8').catch(() => null);
-  await withStore(settings, (store) => revokeCertificate(store, domain.toLowerCase(), reason, caPem));
+  await withStore(settings, (store) =>
+    revokeCertificate(store, domain.toLowerCase(), reason, casForCode(settings, store).caPem),
+  );
   note(`The gateway orders another certificate for ${domain} within a minute and then revokes the one in use.`);
 }
 

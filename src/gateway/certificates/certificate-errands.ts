@@ -3,6 +3,7 @@ import { z } from 'zod';
 import { OperatorError } from '../../lib/errors.ts';
 import type { Store } from '../store/store.ts';
 import { SEALED_FACTS } from '../store/stored-secrets.ts';
+import { parseFact } from '../store/update-facts.ts';
 import { makePrivateKey } from './issuing/certificate-issuer.ts';
 import { freshJob } from './renewal-schedule.ts';
 
@@ -63,8 +64,7 @@ export function noteRevocation(database: Facts, certificate: string, reason: str
 }
 
 export function pendingRevocations(database: Pick<Facts, 'fact'>): Revocation[] {
-  const { success, data } = revocations.safeParse(JSON.parse(database.fact(REVOCATIONS) ?? '[]'));
-  return success ? data : [];
+  return parseFact(revocations, database.fact(REVOCATIONS)) ?? [];
 }
 
 /** Only inside a transaction. */

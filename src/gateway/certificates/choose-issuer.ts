@@ -21,18 +21,17 @@ export function chooseIssuer(context: IssuerContext, ca: LocalCa, challenges: Ch
   const { acme = null } = context.options;
   if (acme === null) return new LocalCaIssuer(ca);
   let issuer: Promise<AcmeIssuer> | null = null;
+  // Loaded with the first order: many gateways never place one.
+  const load = () => (issuer ??= acmeIssuer(acme, context, challenges));
   return {
     usesOurClock: false,
     async issue(request, signal) {
-      // Loaded with the first order: many gateways never place one.
-      issuer ??= acmeIssuer(acme, context, challenges);
-      return (await issuer).issue(request, signal);
+      return (await load()).issue(request, signal);
     },
     async renewalAdvice(certificatePem, signal) {
-      issuer ??= acmeIssuer(acme, context, challenges);
-      return (await issuer).renewalAdvice(certificatePem, signal);
+      return (await load()).renewalAdvice(certificatePem, signal);
     },
-    doErrands: (signal) => doPending(context, () => (issuer ??= acmeIssuer(acme, context, challenges)), signal),
+    doErrands: (signal) => doPending(context, load, signal),
   };
 }
 

@@ -28,16 +28,17 @@ export function runErrands(
   const { signal } = stopping;
   const run = async () => {
     for (let failures = 0; !signal.aborted; ) {
+      let wait_ms = CHECK_MS;
       try {
         await issuer.doErrands?.(signal);
         failures = 0;
       } catch (err) {
         if (signal.aborted) return;
-        const wait_ms = backoffCeiling(failures, RETRY);
-        log.warn({ err, wait_ms }, 'certificate not revoked, or key of the ACME account not changed');
+        wait_ms = backoffCeiling(failures, RETRY);
         failures += 1;
+        log.warn({ err, wait_ms }, 'certificate not revoked, or key of the ACME account not changed');
       }
-      await clock.sleep(failures === 0 ? CHECK_MS : backoffCeiling(failures - 1, RETRY), signal).catch(() => {});
+      await clock.sleep(wait_ms, signal).catch(() => {});
     }
   };
   const running = issuer.doErrands === undefined ? Promise.resolve() : run();

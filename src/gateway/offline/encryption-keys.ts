@@ -7,7 +7,7 @@ import { createLog } from '../../lib/log/log.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
 import { createKey, loadKey, SecretsBox } from '../../lib/secrets-box.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
-import { forgetNextCa } from '../certificates/local-ca/ca-rotation.ts';
+import { CA_CERTIFICATE, forgetNextCa } from '../certificates/local-ca/ca-rotation.ts';
 import { restartedJob } from '../certificates/renewal-schedule.ts';
 import type { ManagedDomainRow } from '../store/domains.ts';
 import {
@@ -151,7 +151,7 @@ export async function replaceLostKey(settings: GatewayServerSettings): Promise<U
   try {
     if (store.box.refusal === null) return null;
     const key = encryptionKeysOf(settings).at(-1) as Buffer;
-    const caKey = store.database.fact('ca_certificate') === null ? null : caKeyIn(join(dataDir, 'gateway'), store);
+    const caKey = store.database.fact(CA_CERTIFICATE) === null ? null : caKeyIn(join(dataDir, 'gateway'), store);
     await store.database.write(() => goOnWith(store, key, caKey), null);
     await setAside(join(dataDir, 'gateway', 'acme-account.key'));
     return undecryptable(store);
@@ -194,7 +194,7 @@ function caKeyIn(folder: string, { database }: Store): string {
   const [certificate, key] = ['ca.pem', 'ca-key.pem'].map((name) => join(folder, name)) as [string, string];
   const isOurs = (pem: string) => {
     const publicKey = (each: string) => new X509Certificate(each).publicKey.export({ type: 'spki', format: 'der' });
-    return publicKey(pem).equals(publicKey(database.fact('ca_certificate') ?? pem));
+    return publicKey(pem).equals(publicKey(database.fact(CA_CERTIFICATE) ?? pem));
   };
   if (existsSync(certificate) && existsSync(key) && isOurs(readFileSync(certificate, 'utf8')))
     return readFileSync(key, 'utf8');

@@ -54,7 +54,7 @@ export interface TroubledName {
   readonly ends: string | null;
 }
 
-/** A certificate that is still in use so long before its end was not renewed: they are after two thirds of their lifetime. */
+/** A certificate that is still in use so long before its end was not renewed: that is due after three quarters of its lifetime at the latest. */
 export const LATE_MS = 14 * 86_400_000;
 const LATE_SHARE = 1 / 6;
 

@@ -252,7 +252,7 @@ function loadOrCreateKey(file: string, database: string): Buffer {
 }
 
 /** Row of `facts` that identifies the CA key last used with the database. */
-const FACT = 'local_ca';
+export const USED_WITH_CA = 'local_ca';
 
 /**
  * Logs when the CA beside the database is not the one it was used with, for example after a restore without it. The gateway
@@ -264,7 +264,7 @@ export async function checkAuthority(
   log: Log,
 ): Promise<void> {
   const { database } = store;
-  const known = database.fact(FACT);
+  const known = database.fact(USED_WITH_CA);
   const present = keyFingerprint(caPem);
   if (known === present) return;
   if (known !== null) {
@@ -272,7 +272,7 @@ export async function checkAuthority(
   }
   if (database.unwritable !== null) return;
   try {
-    await database.write(() => database.setFact(FACT, present));
+    await database.write(() => database.setFact(USED_WITH_CA, present));
   } catch (err) {
     log.warn({ err }, 'certificate authority not recorded in the database');
   }

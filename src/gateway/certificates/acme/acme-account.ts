@@ -8,6 +8,7 @@ import { readPrivateKey } from '../../../lib/tls/usual-keys.ts';
 import type { AcmeSettings } from '../../../settings/certificate-settings.ts';
 import type { Database } from '../../store/sql/database.ts';
 import { ACME_ACCOUNT } from '../../store/stored-secrets.ts';
+import { parseFact } from '../../store/update-facts.ts';
 import { forgetNextKey } from '../certificate-errands.ts';
 import { makePrivateKey } from '../issuing/certificate-issuer.ts';
 import { AcmeProblem, type CaResponse, type Conversation, isRefusedForGood } from './acme-conversation.ts';
@@ -180,7 +181,7 @@ export class AcmeCa {
 
   #accounts(): Record<string, KnownAccount> {
     if (this.facts === null) return this.#known;
-    return readKnown(this.facts.fact(ACCOUNTS));
+    return parseFact(z.record(z.string(), knownAccount), this.facts.fact(ACCOUNTS)) ?? {};
   }
 
   async #remember(account: KnownAccount | null): Promise<void> {
@@ -205,11 +206,6 @@ async function existingAccount(requests: AcmeRequests, newAccount: string, key: 
 function accountOf({ headers, status }: CaResponse): string {
   if (headers.location !== undefined) return headers.location;
   throw new AcmeProblem({ detail: 'its server did not name the account' }, status, null);
-}
-
-function readKnown(text: string | null): Record<string, KnownAccount> {
-  const { success, data } = z.record(z.string(), knownAccount).safeParse(JSON.parse(text ?? '{}'));
-  return success ? data : {};
 }
 
 export type KeySeal = Pick<SecretsBox, 'seal' | 'open'>;

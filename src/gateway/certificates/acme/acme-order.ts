@@ -2,6 +2,7 @@ import { isIP } from 'node:net';
 import { z } from 'zod';
 import { backoffCeiling } from '../../../lib/time/backoff.ts';
 import type { Clock } from '../../../lib/time/clock.ts';
+import { certificatesIn } from '../../../lib/tls/pinned-chain.ts';
 import { IssueError } from '../issuing/certificate-issuer.ts';
 import type { AcmeAccount } from './acme-account.ts';
 import { AcmeProblem, type CaResponse, detailOf, type ProblemDocument, problemType } from './acme-conversation.ts';
@@ -152,7 +153,6 @@ export class AcmeOrder {
 
   async #chosenChain(first: CaResponse, preferred: string | null): Promise<{ chain: string; isPreferred: boolean }> {
     if (preferred === null) return { chain: first.text, isPreferred: true };
-    const { isIssuedBy } = await import('./preferred-chain.ts');
     if (isIssuedBy(first.text, preferred)) return { chain: first.text, isPreferred: true };
     for (const url of alternates(first.headers.link ?? '').slice(0, MAX_CHAINS)) {
       const { text } = await this.account.post(url, null);
@@ -207,11 +207,11 @@ export class AcmeOrder {
   }
 
   /** Polls until the result is final; the conversation's signal limits the time. */
-  async #poll<T>(what: string, fetch: () => Promise<T>, isRefusedForGood: (found: T) => boolean): Promise<T> {
+  async #poll<T>(what: string, fetch: () => Promise<T>, isFinal: (found: T) => boolean): Promise<T> {
     const { conversation } = this.account.requests;
     for (let polls = 0; ; polls += 1) {
       const found = await fetch();
-      if (isRefusedForGood(found)) return found;
+      if (isFinal(found)) return found;
       const asked = conversation.retryAfter ?? 0;
       if (asked > MAX_ASKED_WAIT_S) {
         const message = `The certificate authority needs more time for ${what}.`;
@@ -229,6 +229,11 @@ function isAboutReplacement(error: unknown): boolean {
   return (
     error instanceof AcmeProblem && error.status >= 400 && error.status < 500 && ABOUT_REPLACEMENT.includes(error.type)
   );
+}
+
+/** Whether the last certificate of a chain was issued by a CA with this common name, or is that CA's own. */
+function isIssuedBy(chainPem: string, commonName: string): boolean {
+  return certificatesIn(chainPem).at(-1)?.issuer.split('\n').includes(`CN=${commonName}`) ?? false;
 }
 
 /** The URLs of other chains of a certificate (RFC 8555, section 7.4.2). */

@@ -1,6 +1,6 @@
-import { createHash, X509Certificate } from 'node:crypto';
+import { X509Certificate } from 'node:crypto';
 import { caIdOf, certificatesIn } from '../../../lib/tls/pinned-chain.ts';
-import { keyFingerprint } from '../../store/open-gateway-store.ts';
+import { keyFingerprint, USED_WITH_CA } from '../../store/open-gateway-store.ts';
 import type { Database } from '../../store/sql/database.ts';
 import type { Store } from '../../store/store.ts';
 import { freshJob } from '../renewal-schedule.ts';
@@ -15,8 +15,6 @@ const NEXT_TIMES = 'ca_next_times';
 const ENDED = 'ca_ended';
 /** PEM of every certificate that a present CA has had: codes have the digest of one. */
 const CERTIFICATES = 'ca_certificates';
-/** See `checkAuthority`. */
-const USED_WITH = 'local_ca';
 
 /** A CA that comes after the present one, beside which it is until that ends. */
 export interface NextCa {
@@ -24,7 +22,7 @@ export interface NextCa {
   readonly id: string;
   /** RFC 3339. */
   readonly since: string;
-  /** When the CA before ends; null: by a command. */
+  /** When the present CA ends; null: by a command. */
   readonly endsAt: string | null;
 }
 
@@ -49,7 +47,7 @@ export function nextCaKey({ database, box }: Pick<Store, 'database' | 'box'>): s
 /** Changes with everything that decides which CAs a gateway has. */
 export function caState(database: Database): string {
   const facts = [CA_CERTIFICATE, NEXT_CERTIFICATE, NEXT_TIMES].map((name) => database.fact(name) ?? '');
-  return createHash('sha256').update(facts.join('\n')).digest('base64');
+  return facts.join('\n');
 }
 
 /**
@@ -101,7 +99,7 @@ export function endCa(
     database.setFact(CA_CERTIFICATE, next.caPem);
     database.setFact(CA_KEY, key);
     database.setFact(ENDED, JSON.stringify([...ended, present.id]));
-    database.setFact(USED_WITH, keyFingerprint(next.caPem));
+    database.setFact(USED_WITH_CA, keyFingerprint(next.caPem));
     forgetNextCa(database);
     keepCertificates(database, [next.caPem]);
     for (const row of reservedDomains.managed()) {
