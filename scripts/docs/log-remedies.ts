@@ -191,7 +191,7 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'some tunnels are not online': 'run `device-agent doctor`, which says why',
   'port of a name not recorded':
     'free space on the disk, or mend it; after a restart, the endpoint may get another port',
-  'tcp port not recorded': 'check the disk',
+  'port not recorded': 'check the disk',
   'tcp port of a cloud endpoint not opened':
     'stop the other program, or change the `url` of the endpoint; or set `GATEWAY_TCP_PORTS`. The port is tried every 5 s',
   'traffic policy of a cloud endpoint cannot be used':

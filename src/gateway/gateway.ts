@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { CleanupStack } from '../lib/cleanup-stack.ts';
 import { ExpressMessages } from '../lib/http/express-app.ts';
 import { OneTimeCodes } from '../lib/http/one-time-code.ts';
+import { urlHostOf } from '../lib/network/ip-address.ts';
 import { LoadBalancers } from '../lib/network/load-balancers.ts';
 import type { HandshakeParties } from '../lib/network/metered-connection.ts';
 import { descriptorLimit } from '../lib/process/process-metrics.ts';
@@ -65,7 +66,6 @@ import {
   signInHost,
   signInOrigin,
   tcpHost,
-  urlHostOf,
 } from './endpoints/domain-names.ts';
 import { EndpointPolicies } from './endpoints/endpoint-policies.ts';
 import { EndpointRegistry } from './endpoints/endpoint-registry.ts';
@@ -134,7 +134,6 @@ export interface Gateway {
 const EVENT_IDLE_MS = 4_000;
 /** As documented. */
 const LATENCY_LIMIT_MS = 5_000;
-const DAY_MS = 86_400_000;
 /** Less than other gateways wait for the answer. */
 const CONDITIONS_MS = 500;
 
@@ -356,11 +355,11 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   const allocator =
     ofListeners && tcpPorts && new TcpPortAllocator({ ...ofListeners, range: tcpPorts, memory: store.tcpPorts });
   if (ofListeners && portNames?.range)
-    portNames.allocator = new TcpPortAllocator({
-      ...{ ...ofListeners, kind: 'named', range: portNames.range, memory: store.namePorts },
-    });
-  const inUse = setInterval(() => portNames?.allocator?.touch().catch(() => {}), DAY_MS).unref();
-  onStop(() => clearInterval(inUse));
+    onStop(
+      portNames.openPorts(
+        new TcpPortAllocator({ ...ofListeners, kind: 'named', range: portNames.range, memory: store.namePorts }),
+      ),
+    );
   const acl = new AuthtokenAcl(store, domains, addresses.ports.https);
   const names = new SiteNameGrants(context, {
     isOnlineElsewhere: (host, credentialId) =>
@@ -489,7 +488,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     ca,
     certificates: () => [connect, apiHost(baseDomain)].flatMap((name) => domainCertificates.pairFor(name)?.cert ?? []),
   });
-  const apiUrl = options.apiUrl ?? apiOrigin(null, baseDomain, httpsPort, ip);
+  const apiUrl = apiOrigin(options.apiUrl ?? null, baseDomain, httpsPort, ip);
   // It takes none older than itself.
   const signInCodes = new OneTimeCodes();
   const messages = () => startMessages(context, { conditions, live, origin: new URL(apiUrl).origin, isSender });

@@ -19,7 +19,7 @@ const TrustedCasReport = z.strictObject({
 /** The route for agents that say which CAs of the gateway they trust now. */
 export function agentCasRouter(context: ApiContext, routes: AgentRoutes): Router {
   const { store } = context;
-  const agentOf = agentAccess(context, routes, OF_AUTHTOKEN, 'to note its CAs');
+  const agentOf = agentAccess(context, routes, OF_AUTHTOKEN, 'CA reports');
   const router = strictRouter();
   router.post(AGENT_CAS_PATH, ...routes.withBody, async (req, res) => {
     const { authtoken, cas } = readBody(TrustedCasReport, 'POST', req.body);

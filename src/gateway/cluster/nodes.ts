@@ -1,3 +1,4 @@
+import { withoutBrackets } from '../../lib/network/ip-address.ts';
 import type { Periods } from '../context/gateway-options.ts';
 import type { NodePlace } from '../edge/relays/other-nodes.ts';
 import type { LiveGateway } from '../endpoints/live-view.ts';
@@ -19,7 +20,7 @@ export function shownState({ silentSeconds, draining }: Node): LiveGateway['stat
 
 export function placeOfNode({ id, address }: Pick<Node, 'id' | 'address'>): NodePlace {
   const colon = address.lastIndexOf(':');
-  return { id, host: address.slice(0, colon).replace(/^\[|\]$/g, ''), port: Number(address.slice(colon + 1)) };
+  return { id, host: withoutBrackets(address.slice(0, colon)), port: Number(address.slice(colon + 1)) };
 }
 
 /** The gateways that use one shared database, as this one knows them. */

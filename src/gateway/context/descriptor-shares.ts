@@ -22,8 +22,10 @@ export interface WantedDescriptors {
   readonly unauthenticated: number;
 }
 
-/** Of an agent's session: its connection, and a quarter of a second one, which a session has beside bulk transfers. */
-const OF_SESSION = 1 + 1 / 4;
+/** Second links of all sessions, which they have beside bulk transfers, for each session. */
+export const SECOND_LINKS = 1 / 4;
+/** Descriptors of an agent's session. */
+const OF_SESSION = 1 + SECOND_LINKS;
 
 /**
  * Divides all file descriptors of the process. With the usual half a million, the settings' limits are below every share. What

@@ -3,7 +3,7 @@ import { TLSSocket } from 'node:tls';
 import { isName, nameAt } from '../../lib/http/header-fields.ts';
 import { NOTICE_POLICY, noticePage, type PageNotice } from '../../lib/http/notice-page.ts';
 import { isOwnPage } from '../../lib/http/origin-check.ts';
-import { isAddressOfUrl } from '../../lib/network/ip-address.ts';
+import { isAddressOfUrl, withoutBrackets } from '../../lib/network/ip-address.ts';
 import type { HttpChallenges } from '../certificates/challenges/challenges.ts';
 import type { EdgeContext } from '../context/gateway-context.ts';
 import {
@@ -79,7 +79,7 @@ export class Routing {
     const { endpoints } = this.context;
     const { services, challenges, relays } = this.options;
     const host = this.#hostOf(req);
-    const proof = scheme === 'http' ? challenges.http.answer(host.replace(/^\[|\]$/g, ''), req.url ?? '') : undefined;
+    const proof = scheme === 'http' ? challenges.http.answer(withoutBrackets(host), req.url ?? '') : undefined;
     if (proof !== undefined) return answerChallenge(req, res, proof);
     const internal = relays?.internalOf(req.socket);
     if (internal) {

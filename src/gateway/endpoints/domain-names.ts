@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
 import { domainToASCII } from 'node:url';
-import { hostPort, isUnspecified } from '../../lib/network/ip-address.ts';
+import { hostPort, isUnspecified, urlHostOf } from '../../lib/network/ip-address.ts';
 import { isBelowLocalhost } from '../../lib/network/loopback-names.ts';
 
 export interface DomainSettings {
@@ -51,12 +51,12 @@ export function coveringNames(name: string): string[] {
 
 /** Whether the gateway is known by its address: it has no domain that clients could look up. */
 export function hasNoDomain({ baseDomain, ip = null }: Pick<DomainSettings, 'baseDomain' | 'ip'>): boolean {
-  return ip !== null && (baseDomain === 'localhost' || isBelowLocalhost(baseDomain));
+  return ip !== null && isLocalDomain(baseDomain);
 }
 
-/** How an address is written as the host of a URL. */
-export function urlHostOf(ip: string): string {
-  return ip.includes(':') ? `[${ip}]` : ip;
+/** Whether the names of a base domain need no DNS on this machine. */
+export function isLocalDomain(baseDomain: string): boolean {
+  return baseDomain === 'localhost' || isBelowLocalhost(baseDomain);
 }
 
 /** The host of the management API's URL. */
@@ -110,8 +110,7 @@ export function sessionAddress(at: {
   ip?: string | null;
 }): string {
   if (hasNoDomain(at)) return hostPort(at.ip ?? '', at.sessionPort ?? at.httpsPort);
-  const isLocal = at.baseDomain === 'localhost' || at.baseDomain.endsWith('.localhost');
-  const byAddress = !isUnspecified(at.host) && (isLocal || at.sessionPort !== null);
+  const byAddress = !isUnspecified(at.host) && (isLocalDomain(at.baseDomain) || at.sessionPort !== null);
   const host = byAddress ? at.host : connectHost(at.baseDomain);
   return hostPort(host, at.sessionPort ?? at.httpsPort);
 }

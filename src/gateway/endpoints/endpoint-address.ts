@@ -3,8 +3,9 @@ import type { BindOptions, BindRequest } from '../../agent-protocol/messages.ts'
 import { RpcError } from '../../agent-protocol/rpc.ts';
 import { quote } from '../../lib/errors.ts';
 import { type HostnameFlaw, hostnameFlaws, MAX_HOSTNAME } from '../../lib/network/hostname-grammar.ts';
+import { urlHostOf } from '../../lib/network/ip-address.ts';
 import type { Binding } from '../../management/resources/acl-rule.ts';
-import { isInternalName, urlHostOf } from './domain-names.ts';
+import { isInternalName } from './domain-names.ts';
 import type { LiveEndpoint } from './live-view.ts';
 import type { EndpointAddress, EndpointProtocol } from './online-endpoint.ts';
 

@@ -1,6 +1,6 @@
 import { RpcError } from '../../agent-protocol/rpc.ts';
+import { urlHostOf } from '../../lib/network/ip-address.ts';
 import type { PortRange } from '../../lib/network/port-range.ts';
-import { urlHostOf } from './domain-names.ts';
 import { type AddressSettings, bindingOf, randomEndpointName, type WantedAddress } from './endpoint-address.ts';
 import { type EndpointOwner, haveOneOwner, newestOfLargestShare } from './endpoint-owner.ts';
 import type { EndpointRegistry } from './endpoint-registry.ts';

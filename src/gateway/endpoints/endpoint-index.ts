@@ -119,7 +119,6 @@ const fromTheTop = (name: string): string => name.split('.').reverse().join('.')
 export class LabeledIndex {
   readonly #byId = new Map<string, LabeledUpstream>();
   readonly #byLabel = new SetsByKey<LabeledUpstream>();
-  readonly #byCredential = new SetsByKey<LabeledUpstream>();
   readonly #idsInOrder = new SortedKeys();
 
   get size(): number {
@@ -133,7 +132,6 @@ export class LabeledIndex {
   add(tunnel: LabeledUpstream): void {
     this.#byId.set(tunnel.publicId, tunnel);
     this.#idsInOrder.add(tunnel.publicId);
-    this.#byCredential.add(tunnel.owner.credential.id, tunnel);
     for (const label of labelKeys(tunnel.labels)) this.#byLabel.add(label, tunnel);
   }
 
@@ -142,17 +140,12 @@ export class LabeledIndex {
     if (this.#byId.get(tunnel.publicId) !== tunnel) return false;
     this.#byId.delete(tunnel.publicId);
     this.#idsInOrder.delete(tunnel.publicId);
-    this.#byCredential.delete(tunnel.owner.credential.id, tunnel);
     for (const label of labelKeys(tunnel.labels)) this.#byLabel.delete(label, tunnel);
     return true;
   }
 
   withId(publicId: string): LabeledUpstream | undefined {
     return this.#byId.get(publicId);
-  }
-
-  ofCredential(credentialId: string): ReadonlySet<LabeledUpstream> {
-    return this.#byCredential.get(credentialId);
   }
 
   /** Those with ids below one, the last id first; null: all. */

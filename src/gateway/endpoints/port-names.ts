@@ -9,6 +9,9 @@ import { LOST_MS } from './endpoint-registry.ts';
 import type { EndpointAddress, LostAddress } from './online-endpoint.ts';
 import { NO_TCP_PORT, type PortLease, type TcpPortAllocator } from './tcp-port-allocator.ts';
 
+/** How often ports in use are recorded again, in milliseconds. */
+const TOUCH_MS = 86_400_000;
+
 /** A port of the gateway's address that stands for a name. */
 export interface NamedPort {
   readonly name: string;
@@ -33,6 +36,8 @@ export class PortNames {
   readonly #choosing = new Map<string, Promise<void>>();
   /** Ends the leases of ports whose agents are expected back. */
   readonly #held = new Set<() => void>();
+  /** Null until the gateway opens ports. */
+  #opened: TcpPortAllocator | null = null;
 
   constructor(
     /** Without brackets, also for IPv6. */
@@ -43,9 +48,14 @@ export class PortNames {
       range: PortRange | null;
       log: Log;
     },
-    /** Null until the gateway opens ports. */
-    public allocator: TcpPortAllocator | null = null,
   ) {}
+
+  /** Ports can be opened from now on. @returns stops what records that they are in use */
+  openPorts(allocator: TcpPortAllocator): () => void {
+    this.#opened = allocator;
+    const timer = setInterval(() => allocator.touch(), TOUCH_MS).unref();
+    return () => clearInterval(timer);
+  }
 
   get range(): PortRange | null {
     return this.own.range;
@@ -71,11 +81,7 @@ export class PortNames {
   /** Where clients reach a name; null: at no port yet. */
   urlOf(protocol: string, name: string): string | null {
     const port = this.portOf(name);
-    return port === null ? null : this.urlAt(protocol, port);
-  }
-
-  urlAt(protocol: string, port: number): string {
-    return `${protocol}://${hostPort(this.ip, port)}`;
+    return port === null ? null : `${protocol}://${hostPort(this.ip, port)}`;
   }
 
   /**
@@ -108,7 +114,7 @@ export class PortNames {
   async expect(lost: Iterable<LostAddress>): Promise<void> {
     for (const { place } of lost) {
       const name = nameOfPlace(place);
-      if (!place.startsWith('tls ') || this.allocator === null || this.portOf(name) === null) continue;
+      if (!place.startsWith('tls ') || this.#opened === null || this.portOf(name) === null) continue;
       // An agent that comes back gets an error in the same case.
       await this.open(name, null).then(
         ({ lease }) => this.hold(lease),
@@ -150,7 +156,7 @@ export class PortNames {
   }
 
   get #allocator(): TcpPortAllocator {
-    if (this.allocator) return this.allocator;
+    if (this.#opened) return this.#opened;
     throw new RpcError(
       'ERR_NGROK_332',
       'https and tls endpoints are disabled on this gateway: it has no domain, and GATEWAY_HTTPS_PORTS is off',

@@ -61,18 +61,22 @@ export class TcpPortAllocator {
   async claim(wanted: number | null, ranges: readonly PortRange[]): Promise<{ port: number; lease: PortLease }> {
     const claimed =
       wanted === null ? await this.#choose(ranges) : { port: wanted, lease: await this.#openWanted(wanted) };
-    const { memory, log } = this.options;
-    memory.remember(claimed.port).catch((error: unknown) => {
-      // The endpoint works; only a later allocation may choose its port too early.
-      const times = this.#failures.timesDue('port');
-      if (times !== null) log.warn({ port: claimed.port, reason: messageOf(error), times }, 'tcp port not recorded');
-    });
+    this.#remember(claimed.port);
     return claimed;
   }
 
   /** Records that the open ports are in use: some are open for months. */
-  async touch(): Promise<void> {
-    for (const port of this.#open.keys()) await this.options.memory.remember(port);
+  touch(): void {
+    for (const port of this.#open.keys()) this.#remember(port);
+  }
+
+  #remember(port: number): void {
+    const { memory, log } = this.options;
+    memory.remember(port).catch((error: unknown) => {
+      // The endpoint works; only a later allocation may choose its port too early.
+      const times = this.#failures.timesDue('port');
+      if (times !== null) log.warn({ port, reason: messageOf(error), times }, 'port not recorded');
+    });
   }
 
   get #kind(): string {

@@ -3,7 +3,7 @@ import { type RequestOptions, request as requestHttp } from 'node:http';
 import { request as requestHttps } from 'node:https';
 import { checkServerIdentity, type PeerCertificate, rootCertificates, type TLSSocket } from 'node:tls';
 import { hasErrno, messageOf } from '../../lib/errors.ts';
-import { hostPort, isAddressOfUrl, isUnspecified } from '../../lib/network/ip-address.ts';
+import { hostPort, isAddressOfUrl, isUnspecified, withoutBrackets } from '../../lib/network/ip-address.ts';
 import { VERSION } from '../../packaged.ts';
 import type { AccessWay } from '../../traffic-policy/access.ts';
 import {
@@ -142,7 +142,7 @@ export class PublicProbe {
     const trust = { ca: [this.own.trusted(), ...rootCertificates], ALPNProtocols: ['http/1.1'] };
     if (!isAddressOfUrl(host)) return { servername: host, ...trust };
     // Clients name no address in the handshake (RFC 6066, 3), but check that the certificate is for it.
-    const address = host.replace(/^\[|\]$/g, '');
+    const address = withoutBrackets(host);
     return { ...trust, checkServerIdentity: (_: string, peer: PeerCertificate) => checkServerIdentity(address, peer) };
   }
 

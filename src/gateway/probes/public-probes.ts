@@ -2,7 +2,7 @@ import { Limiter } from '../../lib/limiter.ts';
 import { Repeats } from '../../lib/log/repeats.ts';
 import type { Unreached } from '../conditions/conditions.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
-import { apiHost } from '../endpoints/domain-names.ts';
+import { apiHost, isLocalDomain } from '../endpoints/domain-names.ts';
 import type { LiveEndpoint, LiveView } from '../endpoints/live-view.ts';
 import { PROBE_STAGES, type ProbeOutcome, type ProbeStage, type ProbeTokens } from '../endpoints/probe-outcome.ts';
 import { timestamp } from '../store/store.ts';
@@ -226,10 +226,8 @@ export function startProbes(
 ): PublicProbes {
   const { options, addresses, onStop } = context;
   const { baseDomain, ports } = addresses;
-  // Names of this machine need no DNS.
-  const isLocal = baseDomain === 'localhost' || baseDomain.endsWith('.localhost');
   const probe = new PublicProbe({
-    ownName: isLocal ? null : apiHost(baseDomain),
+    ownName: isLocalDomain(baseDomain) ? null : apiHost(baseDomain),
     resolvers: options.acme?.resolvers ?? null,
     ...{ tokens, trusted: () => [trusted(), options.acme?.issuers ?? ''].join('\n') },
     here: { host: options.host, ports },

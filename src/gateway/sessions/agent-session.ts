@@ -59,7 +59,9 @@ export interface SessionOptions {
   optionBytes: OptionBytes;
   /** Connections to its upstreams at a time. */
   maxStreams: number;
-  directory: { remove(session: AgentSession): void; wasAway(session: AgentSession, times: TimesAway): void } & {
+  directory: {
+    remove(session: AgentSession): void;
+    wasAway(session: AgentSession, times: TimesAway): void;
     saidBudget(session: AgentSession, budget: BudgetReport): void;
   };
   refusals: RefusalLog;
@@ -135,7 +137,7 @@ export class AgentSession implements ListenerOwner {
   /** When a stream was last opened on the second link, in milliseconds of `performance.now()`. */
   #secondUsedAt = 0;
   #idleTimer: NodeJS.Timeout | undefined;
-  /** Proves that a further link comes from the agent of this session, once. */
+  /** Proves that a second link comes from the agent of this session, once. */
   #ticket: string | null = null;
   #budget: (BudgetReport & { at: number }) | null = null;
   /** The last message to the agent about its link. */
@@ -210,7 +212,7 @@ export class AgentSession implements ListenerOwner {
     };
   }
 
-  /** Whether the ticket is the session's, so that a further link may be attached to it. It is valid once. */
+  /** Whether the ticket is the session's, so that a second link may be attached to it. It is valid once. */
   redeem(ticket: string): boolean {
     if (this.#ended || this.#ticket === null || !isSame(ticket, this.#ticket)) return false;
     this.#ticket = null;

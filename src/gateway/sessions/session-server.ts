@@ -16,6 +16,7 @@ import { performHandshake } from '../../lib/tls/server-handshake.ts';
 import type { SessionTickets } from '../../lib/tls/session-tickets.ts';
 import { TLS_SERVER_OPTIONS } from '../../lib/tls/tls-options.ts';
 import type { AgentLimits } from '../../settings/gateway-settings.ts';
+import { SECOND_LINKS } from '../context/descriptor-shares.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
 import { EndOfSession } from '../endpoints/session-end.ts';
 import type { DeviceRow } from '../store/devices.ts';
@@ -41,8 +42,6 @@ const TOLD_MS = 3_000;
 /** What clients have under way may take so long to end, if the agent has another session. */
 const DRAIN_MS = 10_000;
 const RENEWAL_CHECK_MS = 60_000;
-/** Second links of sessions, as a share of the limit on sessions: they take file descriptors too. */
-const SECOND_LINKS = 1 / 4;
 
 interface SessionEvents {
   added: [session: AgentSession];

@@ -5,11 +5,17 @@ const { IPv4, IPv6 } = ipaddr;
 
 export type IpAddress = ipaddr.IPv4 | ipaddr.IPv6;
 
-/** `host:port`, with brackets around an IPv6 address. */
-export function hostPort(host: string, port: number): string {
+/** A host as URLs have it: with brackets around an IPv6 address. */
+export function urlHostOf(host: string): string {
   // A name has no colon. isIPv6() is avoided in this file: its first call takes 6 ms to compile a regular expression.
-  return host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`;
+  return host.includes(':') ? `[${host}]` : host;
 }
+
+/** `host:port`, with brackets around an IPv6 address. */
+export const hostPort = (host: string, port: number): string => `${urlHostOf(host)}:${port}`;
+
+/** The host of a URL without the brackets of an IPv6 address. */
+export const withoutBrackets = (host: string): string => host.replace(/^\[|\]$/g, '');
 
 /** @param address `ip:port`, or `[ip]:port` for IPv6 */
 export function hostOf(address: string): string {

@@ -4,6 +4,7 @@ import { type ConnectionOptions, connect as connectTls } from 'node:tls';
 import { checkServerIdentity } from '../tls/tls-options.ts';
 import { connectInTime, secureAt, type TrustedTime } from '../tls/trusted-time.ts';
 import { dialThrough, directDial } from './dial.ts';
+import { withoutBrackets } from './ip-address.ts';
 import { lookupName } from './loopback-names.ts';
 import { type Destination, type ProxyRules, proxyFor } from './proxy-rules.ts';
 
@@ -28,7 +29,7 @@ export function connectionFor(
   signal: AbortSignal,
 ): CreateConnection | undefined {
   const isTls = url.protocol === 'https:';
-  const destination = { host: url.hostname.replace(/^\[|\]$/g, ''), port: Number(url.port) || (isTls ? 443 : 80) };
+  const destination = { host: withoutBrackets(url.hostname), port: Number(url.port) || (isTls ? 443 : 80) };
   const proxy = proxyFor(rules, isTls ? 'https' : 'http', destination);
   const isTimed = isTls && time !== undefined;
   if (!proxy && !isTimed) return undefined;

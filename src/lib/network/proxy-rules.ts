@@ -1,4 +1,4 @@
-import { hostPort, parseAddress, parseCidr } from './ip-address.ts';
+import { hostPort, parseAddress, parseCidr, withoutBrackets } from './ip-address.ts';
 
 export interface ProxyServer {
   kind: 'http' | 'https' | 'socks5';
@@ -60,7 +60,7 @@ export function parseProxy(text: string): ProxyServer {
   const port = /:(\d+)\/?$/.exec(rest)?.[1];
   return {
     kind,
-    host: hostname.replace(/^\[|\]$/g, ''),
+    host: withoutBrackets(hostname),
     port: port === undefined ? DEFAULT_PORTS[kind] : Number(port),
     credentials: username === '' ? null : { user: decode(username), password: decode(password) },
   };

@@ -1,4 +1,4 @@
-import { isAddressOfUrl, parseAddress } from '../../lib/network/ip-address.ts';
+import { isAddressOfUrl, parseAddress, withoutBrackets } from '../../lib/network/ip-address.ts';
 import type { PortRange } from '../../lib/network/port-range.ts';
 import { parseHostname, parseHostport, wildcardCovers } from './hostname.ts';
 
@@ -55,7 +55,7 @@ function parseEnding([, ending = '', rest = '']: RegExpExecArray): Rule | null {
 
 function parseAddresses([, name = '', first, last = first]: RegExpExecArray): Rule | null {
   // Trial gateways, and those without a domain, have their tcp endpoints at what is no fully qualified name.
-  const isOwn = name === 'localhost' || (isAddressOfUrl(name) && parseAddress(name.replace(/^\[|\]$/g, '')) !== null);
+  const isOwn = name === 'localhost' || (isAddressOfUrl(name) && parseAddress(withoutBrackets(name)) !== null);
   const host = isOwn ? name.toLowerCase() : parseHostname(name);
   if (typeof host !== 'string' || host.startsWith('*')) return null;
   const ports = { first: Number(first), last: Number(last) };

@@ -60,7 +60,7 @@ export function personActions(context: ApiContext): { people: ActionsOf<typeof O
         const person = found(rows.get(id), people);
         const admitted = admitting(live.endpoints(), person);
         const { endpoint: get, endpointsBelow: below } = foundAmong(admitted);
-        const online = { all: () => admitted, get, below: (id: string | null) => below(id) };
+        const online = { all: () => admitted, get, below };
         return liveActions(endpoints, online, (endpoint) => showEndpoint(context, endpoint)).list(before, limit, {});
       },
     },

@@ -12,6 +12,7 @@ export class LimitedStream extends Transform {
   override _transform(chunk: Buffer, _encoding: BufferEncoding, done: TransformCallback): void {
     const piece = chunk.subarray(0, this.rate.turnBytes);
     this.#giveUp = this.rate.take(piece.length, () => {
+      if (this.destroyed) return;
       this.push(piece);
       if (piece.length === chunk.length) done();
       else this._transform(chunk.subarray(piece.length), _encoding, done);

@@ -1,7 +1,7 @@
-import { Transform, type TransformCallback } from 'node:stream';
+import type { Transform, TransformCallback } from 'node:stream';
 import { constants, createBrotliCompress, createDeflate, createGzip } from 'node:zlib';
-import type { SharedRate } from '../../../lib/bandwidth.ts';
 import type { Compression, ContentEncoding, PolicyResponse } from '../../../traffic-policy/policy-subjects.ts';
+import { LimitedStream } from '../connections/limited-stream.ts';
 import type { ClientResponse } from '../http/client-message.ts';
 import { passableTrailers } from '../http/headers.ts';
 import type { UpstreamLink } from '../upstreams/upstream-link.ts';
@@ -124,7 +124,7 @@ const BYTES_PER_MS = 32_768;
 export function sinkFor(request: EdgeRequest, response: PolicyResponse): BodySink {
   const { res } = request;
   const rate = request.bandwidth?.up ?? null;
-  const out = rate === null ? res : pacedTo(res, rate);
+  const out = rate === null ? res : passingOn(new LimitedStream(rate), res, res);
   const sink = response.compression === undefined ? out : encoderFor(res, response.compression, out);
   if (!response.hasMessages) return sink;
   // The first message may take long to arrive.
@@ -149,23 +149,6 @@ export function encoderFor(
   memory.reserve(bytes);
   encoder.once('close', () => memory.release(bytes));
   return passingOn(encoder, out, res);
-}
-
-/** A stream that lets the body of a response pass at a rate. */
-function pacedTo(res: ClientResponse, rate: SharedRate): Transform {
-  let giveUp = () => {};
-  const stream = new Transform({ transform: (piece: Buffer, _name, done) => pass(piece, done) });
-  const pass = (rest: Buffer, done: TransformCallback) => {
-    const piece = rest.subarray(0, rate.turnBytes);
-    giveUp = rate.take(piece.length, () => {
-      if (stream.destroyed) return;
-      stream.push(piece);
-      if (piece.length === rest.length) done();
-      else pass(rest.subarray(piece.length), done);
-    });
-  };
-  stream.once('close', () => giveUp());
-  return passingOn(stream, res, res);
 }
 
 /** Sends what comes out of a stream to a sink in front of a response, or to the response itself. */
