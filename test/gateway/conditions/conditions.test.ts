@@ -267,7 +267,7 @@ const TABLE: Record<ConditionId, Row> = {
     words: /^1 device is lost when the present CA ends at 2027-01-01T00:00:00Z, as .*: old\.site\.example\.com$/,
     make: async () => {
       const { devices, database } = server.store;
-      const since = new Date(Date.now() - 49 * HOUR_MS).toISOString();
+      const since = new Date(Date.now() - (8 * 24 + 1) * HOUR_MS).toISOString();
       nextCa = { id: 'next', since, endsAt: '2027-01-01T00:00:00Z' };
       const row = await joinedDevice(server.store, { site: 'site.example.com', name: 'old', last_seen_at: null });
       return () => database.write(() => devices.update({ ...row, trusted_cas: ['first', 'next'] }));
