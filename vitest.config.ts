@@ -48,7 +48,7 @@ const PAGES = ['test/web/*.test.ts'];
 /** What needs more of the machine than Node.js, or minutes: faults, a booted systemd, the packages. */
 const MACHINE = [
   ...below(['faults', 'image', 'packaging']),
-  'test/promises/peers.test.ts',
+  'test/{lazy-modules,promises/peers}.test.ts',
   'test/service/{cluster-update,join-machine,machine,three-commands,update-machine}.test.ts',
   'test/gateway/{agents-come-back,shared-database,without-domain-page,cluster/{compose,cut-off,leases,nodes,two-sessions}}.test.ts',
   'test/gateway/cluster/histories/*.test.ts',
