@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { copyFileSync, existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, existsSync, linkSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeEach, expect, it, onTestFinished } from 'vitest';
 import { diagnoseGateway } from '../../src/doctor/gateway/diagnose-gateway.ts';
@@ -108,7 +108,10 @@ it('a change that was interrupted is completed by the next one', async () => {
   expect(await changeKey(restarted.store, next)).toBeGreaterThan(3);
   await restarted.close();
   expect((await start()).errors()).toEqual([]);
-  expect(await rotateKey(settings())).toMatchObject({ id: planned, values: null });
+  // After the old key was kept.
+  const kept = `${keyFile}.until-${new Date().toISOString().slice(0, 10)}-${keyIn(keyFile).keyIds.current}`;
+  linkSync(keyFile, kept);
+  expect(await rotateKey(settings())).toEqual({ id: planned, values: null, kept });
   expect(existsSync(nextFile)).toBe(false);
   expect(secretsBy(keyIn(keyFile))['secret-0']).toBe('value of secret-0');
 });

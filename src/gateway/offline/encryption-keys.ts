@@ -97,8 +97,14 @@ async function finishFiles(settings: GatewayServerSettings, box: SecretsBox): Pr
       await writeDurably(account, `${again.toString('base64')}\n`, 0o600);
     }
   }
-  const kept = `${file}.until-${new Date().toISOString().slice(0, 'YYYY-MM-DDTHH:MM:SS'.length).replaceAll(':', '')}`;
-  linkSync(file, kept);
+  const { current: id } = new SecretsBox(loadKey(file) as Buffer).keyIds;
+  const kept = `${file}.until-${new Date().toISOString().slice(0, 'YYYY-MM-DD'.length)}-${id}`;
+  try {
+    linkSync(file, kept);
+  } catch (error) {
+    // An interrupted change has kept this key today: the name has its id.
+    if (!hasErrno(error, 'EEXIST')) throw error;
+  }
   renameSync(next, file);
   await nodeFiles.syncFolder(dirname(file));
   return kept;
