@@ -168,18 +168,9 @@ describe('gateways that share a database and update themselves', {
     expect(await nodes()).toEqual(serving('0.1.1', '0.1.1'));
     // Either device moves twice; while it is away, requests wait for 3 s. Ports are closed for a moment.
     for (const end of ends) {
-      const {
-        '200': answered = 0,
-        '503': away = 0,
-        '404': unknown = 0,
-        'no answer': reset = 0,
-        ...others
-      } = await end();
-      process.stdout.write(
-        `  measured: ${answered} requests answered, ${away} with 503, ${unknown} with 404, ${reset} without an answer\n`,
-      );
-      // A session that a gateway passes on ends with its process. Then a gateway that has just started may not know its name.
-      expect([others, answered > 100, unknown < 3, away + reset < 10]).toEqual([{}, true, true, true]);
+      const { '200': answered = 0, '503': away = 0, 'no answer': reset = 0, ...others } = await end();
+      process.stdout.write(`  measured: ${answered} requests answered, ${away} with 503, ${reset} without an answer\n`);
+      expect([others, answered > 100, away + reset < 10]).toEqual([{}, true, true]);
     }
     for (const machine of machines) {
       const log = await machine.journal('device-agent-gateway');

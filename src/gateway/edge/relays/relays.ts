@@ -120,6 +120,7 @@ export class Relays extends EventEmitter<RelayEvents> {
     const port = this.#relayed.get(client)?.port;
     if (port === 'database') return (secured) => this.databases.serve(secured);
     if (port === 'alive') return async (secured) => void secured.end();
+    if (port === 'expected') return async (secured) => void secured.end(this.options.nodes.expectedHere());
     const isQuestion = port === 'counted' || port === 'metrics' || port === 'history';
     if (!isQuestion || this.listenerCount('asked') === 0) return undefined;
     return async (secured) => {
