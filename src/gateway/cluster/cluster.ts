@@ -77,8 +77,8 @@ export class Cluster {
   /** What is known of the other nodes as long as the database has not answered, and what is noted of them since. */
   #others: OtherGateways;
   #noting: Promise<void> = Promise.resolve();
-  /** Authtokens of devices that are marked as online without a session, with the number of looks that have found them so. */
-  #withoutSession = new Map<string, number>();
+  /** Devices that are marked as online without a session: how many looks have found them so, and when the first one did. */
+  #withoutSession = new Map<string, { looks: number; since: string }>();
 
   readonly #periods: Periods;
   /** Where it notes which others there are. */
@@ -353,9 +353,9 @@ export class Cluster {
       await database.write(() => {
         for (const { key, node } of rows) if (isGone(node)) this.rows.delete(key);
         for (const node of commanded) if (isGone(node)) forgetCommands(database, node);
-        for (const credential of offline) {
-          const device = devices.byCredential(credential);
-          if (device?.online && !this.#hasSessionAnywhere(credential)) devices.update({ ...device, online: false });
+        for (const [id, last_seen_at] of offline) {
+          const device = devices.get(id);
+          if (device?.online && !this.#isOnline(device)) devices.update({ ...device, online: false, last_seen_at });
         }
       });
     } catch (error) {
@@ -363,17 +363,22 @@ export class Cluster {
     }
   }
 
-  /** Authtokens of devices that count as online, but have had no session for some looks: their gateway was lost. */
-  #devicesWithoutSession(): string[] {
-    const looks = new Map<string, number>();
-    for (const credential of this.context.store.devices.credentialsOnline())
-      if (!this.#hasSessionAnywhere(credential)) looks.set(credential, (this.#withoutSession.get(credential) ?? 0) + 1);
-    this.#withoutSession = looks;
-    return [...looks].flatMap(([credential, count]) => (count > LOOKS_WITHOUT_SESSION ? [credential] : []));
+  /** Devices that count as online, but have had no session for some looks, as their gateway was lost; and since when. */
+  #devicesWithoutSession(): [id: string, since: string][] {
+    const { devices, now } = this.context.store;
+    const found = new Map<string, { looks: number; since: string }>();
+    for (const device of devices.markedOnline()) {
+      if (this.#isOnline(device)) continue;
+      const { looks, since } = this.#withoutSession.get(device.id) ?? { looks: 0, since: now() };
+      found.set(device.id, { looks: looks + 1, since });
+    }
+    this.#withoutSession = found;
+    return [...found].flatMap(([id, { looks, since }]) => (looks > LOOKS_WITHOUT_SESSION ? [[id, since]] : []));
   }
 
-  #hasSessionAnywhere(credential: string): boolean {
-    return this.hasSession(credential) || this.rows.hasOwnSession(credential);
+  /** Sessions of an authtoken that was revoked or rotated are being ended. */
+  #isOnline({ credential_id: id }: { credential_id: string | null }): boolean {
+    return id !== null && (this.hasSession(id) || this.rows.hasOwnSession(id));
   }
 
   /** Says in the log of each gateway which one updates itself, and what was given up. */
