@@ -70,7 +70,7 @@ type EndpointEvents = Record<'added' | 'retired' | 'removed', [endpoint: OnlineE
   Record<'labeled' | 'unlabeled', [tunnel: LabeledUpstream]>;
 
 export class EndpointRegistry extends EventEmitter<EndpointEvents> implements EndpointDirectory {
-  readonly lost = new LostAddresses();
+  readonly lost: LostAddresses;
   readonly #online = new EndpointIndex();
   /** Offline, but some of their connections are still open. */
   readonly #retired = new Set<OnlineEndpoint>();
@@ -82,6 +82,12 @@ export class EndpointRegistry extends EventEmitter<EndpointEvents> implements En
   /** When labelled tunnels were bound or had their last connections, counted on. */
   readonly #turns = new WeakMap<LabeledUpstream, number>();
   #lastTurn = 0;
+
+  /** @param boundAs the name under which what clients know by another one was bound; left out: clients use no others */
+  constructor(private readonly boundAs: (host: string) => string = (host) => host) {
+    super();
+    this.lost = new LostAddresses(undefined, boundAs);
+  }
 
   /**
    * The endpoint that serves a public name: an exact match, else the most specific wildcard. The members of a pool take
@@ -259,7 +265,7 @@ export class EndpointRegistry extends EventEmitter<EndpointEvents> implements En
   #poolFor(scheme: NamedProtocol, host: string): RoundRobin<OnlineEndpoint> | undefined {
     const pools = this.#named[scheme];
     const other = SAME_PORT[scheme];
-    for (let name = host; name !== ''; name = nextWildcard(name)) {
+    for (let name = this.boundAs(host); name !== ''; name = nextWildcard(name)) {
       const pool = pools.get(name);
       if (pool) return pool;
       if (other !== null && this.#named[other].has(name)) return undefined;
@@ -356,8 +362,11 @@ export class LostAddresses extends EventEmitter<Record<'found', [place: string]>
   /** Of those that a restart has taken, in milliseconds of the clock: when it was, and until when they are expected. */
   #restart = { at: 0, until: 0 };
 
-  /** @param now milliseconds that only grow */
-  constructor(private readonly now: () => number = () => performance.now()) {
+  /** @param now milliseconds that only grow @param boundAs as in {@link EndpointRegistry} */
+  constructor(
+    private readonly now: () => number = () => performance.now(),
+    private readonly boundAs: (host: string) => string = (host) => host,
+  ) {
     super();
   }
 
@@ -389,7 +398,7 @@ export class LostAddresses extends EventEmitter<Record<'found', [place: string]>
 
   covering(port: 'http' | 'tls', host: string): LostAddress | undefined {
     if (this.#lost.size === 0) return undefined;
-    for (const name of coveringNames(host)) {
+    for (const name of coveringNames(this.boundAs(host))) {
       const lost = this.at(namePlace(port, name));
       if (lost) return lost;
     }
