@@ -193,6 +193,8 @@ describe('an https endpoint of a gateway without a domain', () => {
     expect(await get(gateway, byName)).toMatchObject({ status: 200, body: 'here' });
     const host = new URL(byName).hostname;
     await expect(session.httpEndpoint().domain(host).listen(false)).rejects.toEqual(code('ERR_NGROK_319', 'itself'));
+    const beyond = `port-${httpsPorts.last + 1}.gateway.example.com`;
+    expect((await session.httpEndpoint().domain(beyond).listen(false)).url()).toContain(beyond);
     // Clients wait for its agent there, too.
     for (const { owner } of gateway.endpoints.list()) owner.end(new EndOfSession('silent', 'of the test'));
     const answer = get(gateway, byName);
