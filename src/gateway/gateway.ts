@@ -390,7 +390,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   // The agent around an embedded gateway trusts the CA of its start.
   if (options.recordsPolicies !== false) onStop(ca.watch());
   onlineAddresses.expectAll();
-  await portNames?.expect(endpoints.lost.all());
+  await portNames?.expect(endpoints.lost);
   noteSessions(activity, sessions);
   noteEndpoints(activity, endpoints);
 
