@@ -194,6 +194,8 @@ export interface GatewayReport extends CountedTraffic {
   readonly conditions?: readonly ReportedCondition[];
   /** Ids of the encryption keys that it knows; left out by older versions. */
   readonly encryptionKeys?: readonly string[];
+  /** Ids of its own CAs, the next one last; left out by versions that cannot change theirs. */
+  readonly cas?: readonly string[];
 }
 
 export interface CountedElsewhere {
