@@ -543,8 +543,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   for (const domain of former) if (api) services.set(apiHost(domain), api);
   serve(signInHost(baseDomain), async () => {
     const { createSignInPage } = await import('./sign-in/page/sign-in-page.ts');
-    const applications = (person: SignedInPerson, port: string) =>
-      applicationsOf(admitting(live.endpoints(), person), port);
+    const applications = (person: SignedInPerson, port: string) => applicationsOf(admitting(live.find, person), port);
     return createSignInPage(context, { people, isRefused, applications });
   });
 

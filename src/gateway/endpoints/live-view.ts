@@ -43,6 +43,8 @@ export interface LiveFinder {
   /** At an address, as `placeOf` says. */
   endpointsAt(place: string): readonly LiveEndpoint[];
   endpointsWithUrl(url: string): readonly LiveEndpoint[];
+  /** Those at which people of the gateway may sign in. */
+  endpointsWithPeople(): readonly LiveEndpoint[];
   endpointsBelow(id: string | null): Iterable<LiveEndpoint>;
 }
 
