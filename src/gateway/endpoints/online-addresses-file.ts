@@ -48,7 +48,7 @@ export class OnlineAddressesFile {
   /** Expects the agents of all addresses that are not online. To be called again when agents can come: starting takes its time. */
   expectAll(): void {
     const online = new Set(this.endpoints.list().map((endpoint) => lostAddressOf(endpoint).place));
-    for (const line of this.#lines.values()) if (!online.has(line.place)) this.endpoints.lost.note(line, 'lost');
+    for (const line of this.#lines.values()) if (!online.has(line.place)) this.endpoints.lost.note(line, 'restarted');
   }
 
   /** Writes what is online, or has been a moment ago. */

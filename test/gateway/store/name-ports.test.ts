@@ -96,7 +96,7 @@ it('ports are left for those that have none: many owners keep fewer, but each th
   expect([kept('one').length, kept('two').length]).toEqual([15, 15]);
   expect(kept('two')).toContain('two19');
   expect(kept('two')).not.toContain('two0');
-  // Whoever has few keeps them.
+  // An owner with few keeps all of them.
   await ports.assign('cam', 21_000);
   owners.set('cam', 'third');
   expect([kept('one').length, kept('two').length, kept('cam')]).toEqual([14, 14, ['cam']]);
