@@ -1,4 +1,5 @@
-import { caReport, requireCaEverywhere, retireCa, rotateCa } from '../../gateway/offline/command-store.ts';
+import { caReport, retireCa, rotateCa } from '../../gateway/offline/command-store.ts';
+import { requireCaEverywhere } from '../../gateway/offline/shared-database.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
 import { printable } from '../../lib/terminal-text.ts';

@@ -28,7 +28,7 @@ export type { Row, Store } from '../store/store.ts';
 export { undecryptable, undecryptableCounts } from '../store/stored-secrets.ts';
 export { noteFailedUpdate } from '../store/update-facts.ts';
 export { askGatewayHere } from './gateway-here.ts';
-export { caReport, casForCode, requireCaEverywhere, retireCa, rotateCa } from './own-cas.ts';
+export { caReport, casForCode, retireCa, rotateCa } from './own-cas.ts';
 
 /**
  * Opens the store of a gateway that was started before, running or not, for a command that may change it.

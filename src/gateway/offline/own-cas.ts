@@ -10,7 +10,6 @@ import { beginCaChange, CA_CERTIFICATE, endCa, nextCa } from '../certificates/lo
 import { makeCa } from '../certificates/local-ca/local-ca.ts';
 import { openPresentCa } from '../certificates/local-ca/shared-ca.ts';
 import type { Store } from '../store/store.ts';
-import { gatewayWithout } from './shared-database.ts';
 
 interface ListedCa {
   readonly id: string;
@@ -84,27 +83,6 @@ export async function rotateCa(location: Location, store: Store, endsAt: string 
   // One that is due is renewed first.
   await openPresentCa(folderOf(location), store, await createLog('silent', 'json'));
   return beginCaChange(store, await makeCa(), endsAt);
-}
-
-/**
- * Refuses a change of the CA as long as a gateway of the shared database would not take part: devices that trust the CA of the
- * others could not come back to it.
- *
- * @throws {OperatorError} when one cannot change its CA, does not have the next one, or does not answer
- */
-export async function requireCaEverywhere(settings: GatewayServerSettings, { database }: Store): Promise<void> {
-  const { databaseUrl } = settings;
-  if (databaseUrl === null) return;
-  const next = nextCa(database);
-  const has = ({ cas }: { cas?: readonly string[] }) => cas !== undefined && (next === null || cas.includes(next.id));
-  const address = await gatewayWithout(settings, databaseUrl, has);
-  if (address === null) return;
-  throw new OperatorError(
-    next === null
-      ? `the gateway ${address} cannot change its CA: update it to this version first`
-      : `the gateway ${address} does not have the next CA yet: try again in some seconds; its log says what keeps it`,
-    2,
-  );
 }
 
 /**

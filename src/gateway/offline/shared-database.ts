@@ -2,6 +2,7 @@ import { join } from 'node:path';
 import { OperatorError } from '../../lib/errors.ts';
 import { createLog } from '../../lib/log/log.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
+import { nextCa } from '../certificates/local-ca/ca-rotation.ts';
 import { openPresentCa } from '../certificates/local-ca/shared-ca.ts';
 import { shownState } from '../cluster/nodes.ts';
 import type { GatewayReport, LiveGateway } from '../endpoints/live-view.ts';
@@ -141,6 +142,27 @@ export async function gatewayWithout(
     }
     return null;
   });
+}
+
+/**
+ * Refuses a change of the CA as long as a gateway of the shared database would not take part: devices that trust the CA of the
+ * others could not come back to it.
+ *
+ * @throws {OperatorError} when one cannot change its CA, does not have the next one, or does not answer
+ */
+export async function requireCaEverywhere(settings: GatewayServerSettings, { database }: Store): Promise<void> {
+  const { databaseUrl } = settings;
+  if (databaseUrl === null) return;
+  const next = nextCa(database);
+  const has = ({ cas }: { cas?: readonly string[] }) => cas !== undefined && (next === null || cas.includes(next.id));
+  const address = await gatewayWithout(settings, databaseUrl, has);
+  if (address === null) return;
+  throw new OperatorError(
+    next === null
+      ? `the gateway ${address} cannot change its CA: update it to this version first`
+      : `the gateway ${address} does not have the next CA yet: try again in some seconds; its log says what keeps it`,
+    2,
+  );
 }
 
 /** Why the shared database does not answer; null for other errors. */

@@ -17,7 +17,8 @@ import type { DashboardOverview } from '../../../src/gateway/api/dashboard/overv
 import { RelayTickets } from '../../../src/gateway/edge/relays/relay-tickets.ts';
 import type { Gateway } from '../../../src/gateway/gateway.ts';
 import { rotateKey } from '../../../src/gateway/offline/encryption-keys.ts';
-import { requireCaEverywhere, retireCa, rotateCa } from '../../../src/gateway/offline/own-cas.ts';
+import { retireCa, rotateCa } from '../../../src/gateway/offline/own-cas.ts';
+import { requireCaEverywhere } from '../../../src/gateway/offline/shared-database.ts';
 import { addPerson } from '../../../src/gateway/sign-in/manage-sign-ins.ts';
 import { issueDashboardCode } from '../../../src/gateway/store/command-access.ts';
 import type { Store } from '../../../src/gateway/store/store.ts';
