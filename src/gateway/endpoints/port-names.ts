@@ -25,7 +25,7 @@ interface NamesOfPorts {
   nameAt(port: number): string | null;
   assign(name: string, port: number): Promise<void>;
   /** The names whose ports nobody else gets, however long they are offline. */
-  keptNames(): ReadonlySet<string>;
+  keptNames(range: PortRange): ReadonlySet<string>;
 }
 
 /**
@@ -72,7 +72,8 @@ export class PortNames {
   }
 
   keptNames(): ReadonlySet<string> {
-    return this.own.names.keptNames();
+    const { names, range } = this.own;
+    return range === null ? new Set() : names.keptNames(range);
   }
 
   portOf(name: string): number | null {
