@@ -28,6 +28,9 @@ const SMALL = 512;
 const SMALL_PIECES_PER_TURN = 16;
 /** Bytes that make a transfer bulk; below, it would be over before another connection is open. */
 const BULK = 1_048_576;
+/** The same for a transfer that has taken so many milliseconds: on a slow link, small requests would wait behind it for seconds. */
+const SLOW_BULK = 131_072;
+const SLOW_BULK_MS = 400;
 /** After so many milliseconds without credit, the next is that of another transfer. */
 const QUIET_MS = 1000;
 /** Bytes of a frame of a transfer, on average. Small requests, one after another on a stream that is used again, have less. */
@@ -92,6 +95,8 @@ export class Channel implements Sender {
   /** Bytes transferred in both directions since the last pause, as of the last credit, and when that was. */
   #transferred = 0;
   #creditedAt = Number.NEGATIVE_INFINITY;
+  /** When the first of these bytes were credited. */
+  #transferSince = 0;
 
   readonly #credit: ReceiveCredit;
   #paused = false;
@@ -361,12 +366,16 @@ export class Channel implements Sender {
   #countTransfer(): void {
     const now = turnTime();
     const isSmall = this.#frameBytes < BULK_FRAME * this.#frames;
-    if (isSmall || now - this.#creditedAt > QUIET_MS) this.#transferred = 0;
+    if (isSmall || now - this.#creditedAt > QUIET_MS) {
+      this.#transferred = 0;
+      this.#transferSince = now;
+    }
     if (!isSmall) this.#transferred += this.#frameBytes;
     this.#frames = 0;
     this.#frameBytes = 0;
     this.#creditedAt = now;
-    if (this.#transferred >= BULK) this.host.carriesBulk();
+    const isSlow = now - this.#transferSince >= SLOW_BULK_MS;
+    if (this.#transferred >= (isSlow ? SLOW_BULK : BULK)) this.host.carriesBulk();
   }
 
   #measureRoundTrip(): void {

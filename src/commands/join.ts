@@ -7,7 +7,7 @@ import {
   type JoinedDevice,
   type JoinFiles,
   joinSite,
-  readInstallation,
+  rememberedIn,
   requireCode,
 } from '../agent/join/join-site.ts';
 import { messageOf, OperatorError } from '../lib/errors.ts';
@@ -131,7 +131,7 @@ async function joinWith(
   { name: wanted, json }: JoinOptions,
   files: JoinFiles,
 ): Promise<JoinedDevice> {
-  const before = await readInstallation(files.installation);
+  const before = await rememberedIn(files);
   const code = given ?? before?.code;
   if (code === undefined) {
     throw new OperatorError(

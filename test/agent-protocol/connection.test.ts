@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { Duplex, duplexPair } from 'node:stream';
 import fc from 'fast-check';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { type Channel, type ChannelReceiver, MAX_DISCARDED } from '../../src/agent-protocol/channel.ts';
 import { Connection } from '../../src/agent-protocol/connection.ts';
 import { HeartbeatEcho } from '../../src/agent-protocol/heartbeat.ts';
@@ -272,6 +272,49 @@ describe('Connection: receiving', () => {
     connection.start();
     return { ended, far };
   }
+});
+
+describe('Connection: bulk', () => {
+  const KIB = 1024;
+
+  /** When a stream counts as bulk to which a peer sends `kib` every so many milliseconds; null: it does not. */
+  async function bulkAt(kib: number, everyMs: number, frameKib = kib): Promise<number | null> {
+    vi.useFakeTimers({ toFake: ['performance'] });
+    onTestFinished(() => void vi.useRealTimers());
+    const [socket, far] = duplexPair();
+    const seen: number[] = [];
+    const carriesBulk = () => void seen.push(performance.now() - startedAt);
+    const connection = new Connection(socket, { accept: () => {}, carriesBulk, ended: () => {} });
+    connection.trust(new MemoryBudget(Number.POSITIVE_INFINITY));
+    connection.start();
+    const peer = new MuxPeer(far);
+    open(connection);
+    await settle();
+    // The stream has been idle until then.
+    vi.advanceTimersByTime(60_000);
+    const startedAt = performance.now();
+    for (let ms = 0; ms < 20_000 && seen.length === 0; ms += everyMs) {
+      vi.advanceTimersByTime(everyMs);
+      for (let sent = 0; sent < kib; sent += frameKib) peer.sendData(2, Buffer.alloc(frameKib * KIB));
+      await settle();
+    }
+    return seen[0] ?? null;
+  }
+
+  it.each([
+    ['of 0.4 MB/s after 0.64 s', 64, 160, 640],
+    ['of 0.2 MB/s after 0.96 s', 64, 320, 960],
+    ['of 10 MB/s after 1 MiB', 64, 6, 96],
+  ])('counts a transfer %s', async (_when, kib, everyMs, at) => {
+    expect(await bulkAt(kib, everyMs)).toBe(at);
+  });
+
+  it.each([
+    ['128 KiB every 2 s', [128, 2_000]],
+    ['messages of 1 KiB, whatever they are together', [64, 160, 1]],
+  ] as [string, [number, number, number?]][])('does not count %s', async (_what, sent) => {
+    expect(await bulkAt(...sent)).toBeNull();
+  });
 });
 
 describe('Connection: peers that use too much', () => {

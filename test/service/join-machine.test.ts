@@ -9,8 +9,15 @@ const CA = '/var/lib/device-agent-gateway/gateway/ca.pem';
 const GATEWAY_SETTINGS =
   'GATEWAY_DOMAIN=gateway.example.com\nGATEWAY_HTTPS_PORT=443\nGATEWAY_HTTP_PORT=80\nGATEWAY_ACME_DIRECTORY=local\n';
 /** Instead of DNS: the machine has no network. */
-const HOSTS = ['connect', 'api', 'agent-cabinet-7.sitea', 'camera.sitea', 'agent-cabinet-8.sitea']
-  .map((name) => `127.0.0.1 ${name.includes('sitea') ? `${name}.example.com` : `${name}.gateway.example.com`}\n`)
+const HOSTS = [
+  'connect',
+  'api',
+  'agent-cabinet-7.sitea',
+  'camera.sitea',
+  'agent-cabinet-8.sitea',
+  'agent-cabinet-9.siteb',
+]
+  .map((name) => `127.0.0.1 ${name.includes('site') ? `${name}.example.com` : `${name}.gateway.example.com`}\n`)
   .join('');
 
 describe('a device that joins with the service', {
@@ -108,5 +115,16 @@ describe('a device that joins with the service', {
     expect(installed.stdout).toMatch(/device-agent is running/);
     const listed = JSON.parse((await machine.deviceAgent('gateway', 'devices', '--json')).stdout);
     expect(listed.map(({ name }: { name: string }) => name)).toEqual(['cabinet-9']);
+  });
+
+  it('join moves a device that joined at its first start to another site, with its id and history', async () => {
+    const devices = async () => JSON.parse((await machine.deviceAgent('gateway', 'devices', '--json')).stdout);
+    const [{ id }] = await devices();
+    const invited = await machine.deviceAgent('gateway', 'invite', '--site', '*.siteb.example.com');
+    const joined = await machine.deviceAgent('join', /echo (join-\S+) \|/.exec(invited.stdout)?.[1] ?? '');
+    expect(joined.stdout).toMatch(/^online: https:\/\/agent-cabinet-9\.siteb\.example\.com$/m);
+    expect(await devices()).toMatchObject([{ id, site: 'siteb.example.com', history: [{ what: 'enrolled' }, {}, {}] }]);
+    const left = await machine.run('ls', '-A', '/var/lib/device-agent');
+    expect(left.stdout).not.toMatch(/joined\.env|enrolment\.json|gateway-ca\.pem/);
   });
 });

@@ -1,5 +1,5 @@
 import { existsSync, readFileSync } from 'node:fs';
-import { readFile } from 'node:fs/promises';
+import { readFile, rm } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { dirname, join } from 'node:path';
 import { EXIT_UNREACHABLE, hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
@@ -56,7 +56,7 @@ export type JoinedDevice = NonNullable<Installation['device']>;
  * @throws {OperatorError} when the gateway refuses the device, or a file cannot be written
  */
 export async function joinSite(code: string, files: JoinFiles, options: EnrolOptions): Promise<JoinedDevice> {
-  const before = await readInstallation(files.installation);
+  const before = await rememberedIn(files);
   const installation = installationFor(code, before, machineId(), ownCaIn(files));
   // Written before the first request: without its key, the device would enrol again as another one after a power cut.
   await writeInstallation(files.installation, installation);
@@ -66,7 +66,25 @@ export async function joinSite(code: string, files: JoinFiles, options: EnrolOpt
   const { device_id: id, name, site, domain } = enrolled.enrolment;
   const device = { id, name, site, domain };
   await writeInstallation(files.installation, { ...installation, code: withoutSecret(code), device });
+  await forgetFirstStart(files);
   return device;
+}
+
+/**
+ * What this device remembers of joining. Before it joined by command, it may have joined at its first start.
+ *
+ * @throws {OperatorError} when the file is damaged or not readable
+ */
+export async function rememberedIn({ installation, dataDir }: JoinFiles): Promise<Installation | null> {
+  return (await readInstallation(installation)) ?? readInstallation(filesIn(dataDir).installation);
+}
+
+/** What it got at its first start is in other files now: the name in there would be that of before. */
+async function forgetFirstStart(files: JoinFiles): Promise<void> {
+  const kept = [files.installation, files.settings, files.ca];
+  const { installation, settings, ca } = filesIn(files.dataDir);
+  // The settings go first: they name the CA.
+  for (const file of [settings, ca, installation]) if (!kept.includes(file)) await rm(file, { force: true });
 }
 
 /**
@@ -88,7 +106,7 @@ export async function joinAtFirstStart(
   let isKnown = false;
   try {
     const known = await readInstallation(files.installation);
-    if (hasJoined(known, code, machineId())) return;
+    if (hasJoined(known, code, machineId()) && existsSync(files.settings)) return;
     isKnown =
       known !== null && installationFor(code, known, machineId(), ownCaIn(files)).install_key === known.install_key;
   } catch (err) {
@@ -177,13 +195,16 @@ export async function leaveSite(
   await postVerified(code, LEAVE_PATH, { install_key }, { proxies, time, ownCa: ownCaIn(files) });
 }
 
-/** The CA of the gateway that a device has joined, and what its agent has learned since; null: there is none, or it is not readable. */
+/** The CA of the gateway that a device has joined, and what its agent has learned since; null: there is none. */
 function ownCaIn({ ca, dataDir }: Pick<JoinFiles, 'ca' | 'dataDir'>): OwnCa | null {
-  try {
-    return ownCaOf(dataDir, readFileSync(ca));
-  } catch {
-    return null;
+  for (const file of [ca, filesIn(dataDir).ca]) {
+    try {
+      return ownCaOf(dataDir, readFileSync(file));
+    } catch {
+      // There is none, or it is not readable.
+    }
   }
+  return null;
 }
 
 /** The settings come last: once they are there, everything that they name is, too. */
@@ -195,6 +216,7 @@ async function writeSettings(files: JoinFiles, { enrolment, caPem, timeCaPem }: 
   const settings = {
     // What would lead the agent elsewhere goes.
     AGENT_GATEWAY: null,
+    AGENT_JOIN_CODE: null,
     NGROK_AUTHTOKEN_FILE: files.namesAuthtoken ? files.authtoken : null,
     NGROK_AUTHTOKEN: files.authtoken === null ? enrolment.authtoken : null,
     NGROK_SERVER_ADDR: enrolment.session_address,

@@ -56,7 +56,7 @@ function nextStep({ job, renews_at }: Row<'ownDomains'>): string {
 export async function revokeDomain(
   settings: GatewayServerSettings,
   domain: string,
-  reason: RevocationReason,
+  { reason, now: isAtOnce = false }: { reason: RevocationReason; now?: boolean },
 ): Promise<void> {
   if (settings.acme === null) {
     throw new OperatorError(
@@ -64,9 +64,12 @@ export async function revokeDomain(
     );
   }
   await withStore(settings, (store) =>
-    revokeCertificate(store, domain.toLowerCase(), reason, casForCode(settings, store).caPem),
+    revokeCertificate(store, domain.toLowerCase(), reason, { caPem: casForCode(settings, store).caPem, isAtOnce }),
   );
-  note(`The gateway orders another certificate for ${domain} within a minute and then revokes the one in use.`);
+  const how = isAtOnce
+    ? `The gateway revokes the certificate of ${domain} within a minute, and orders another one: until then, clients may refuse it.`
+    : `The gateway orders another certificate for ${domain} within a minute and then revokes the one in use.`;
+  note(how);
 }
 
 /** Has the account at the CA get another key. */

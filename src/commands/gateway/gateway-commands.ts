@@ -466,8 +466,9 @@ function addCertificateCommands(gateway: Command, settings: () => GatewayServerS
         .choices(['keyCompromise', 'superseded', 'cessationOfOperation'] satisfies RevocationReason[])
         .default('keyCompromise'),
     )
-    .action(async (domain: string, { reason }: { reason: RevocationReason }) =>
-      (await load()).revokeDomain(settings(), domain, reason),
+    .option('--now', 'Revoke it before there is another one, such as when no other one is issued')
+    .action(async (domain: string, options: { reason: RevocationReason; now?: boolean }) =>
+      (await load()).revokeDomain(settings(), domain, options),
     );
   certificates
     .command('rotate-account')

@@ -1,6 +1,7 @@
 import { X509Certificate } from 'node:crypto';
 import { z } from 'zod';
 import { OperatorError } from '../../lib/errors.ts';
+import type { ManagedDomainRow } from '../store/domains.ts';
 import type { Store } from '../store/store.ts';
 import { SEALED_FACTS } from '../store/stored-secrets.ts';
 import { parseFact } from '../store/update-facts.ts';
@@ -15,7 +16,7 @@ import { freshJob } from './renewal-schedule.ts';
 export const REVOCATION_REASONS = { keyCompromise: 1, superseded: 4, cessationOfOperation: 5 } as const;
 export type RevocationReason = keyof typeof REVOCATION_REASONS;
 
-/** Row of `facts`: certificates to revoke, which are no longer in use. */
+/** Row of `facts`: certificates to revoke, most of them no longer in use. */
 const REVOCATIONS = 'acme_revocations';
 /** Row of `facts`: the key that the account at the CA is to have, encrypted. */
 const NEXT_KEY = 'acme_account_next_key';
@@ -29,17 +30,18 @@ type Facts = Pick<Store['database'], 'fact' | 'setFact' | 'forgetFact'>;
  * Has a name's certificate replaced by one with another key, and then revoked. Works while the gateway runs, or before it starts.
  *
  * @param caPem of the gateway's own CA; null: unknown
+ * @param isAtOnce revokes it first, while the name still has no other one
  * @throws {OperatorError} when no CA can revoke it for the gateway
  */
 export function revokeCertificate(
   store: Store,
   domain: string,
   reason: RevocationReason,
-  caPem: string | null = null,
+  { caPem = null, isAtOnce = false }: { caPem?: string | null; isAtOnce?: boolean } = {},
 ): Promise<void> {
   const { ownDomains, reservedDomains, now } = store;
   return store.database.write(() => {
-    const order = { job: { ...freshJob(now()), revokes: reason }, due_at: now() };
+    const order = { job: { ...freshJob(now()), ...(!isAtOnce && { revokes: reason }) }, due_at: now() };
     const [own, reserved] = [ownDomains.byName(domain), reservedDomains.byName(domain)];
     const row = own ?? reserved;
     if (!row?.policy || row.certificate_id === null) {
@@ -53,14 +55,30 @@ export function revokeCertificate(
         `the certificate of ${domain} was issued by the gateway's own CA, which cannot revoke: only an ACME CA can`,
       );
     }
+    if (isAtOnce && pem) noteRevocation(store.database, pem, reason);
     if (own) ownDomains.update({ ...own, ...order });
     else if (reserved) reservedDomains.update({ ...reserved, ...order });
   });
 }
 
-/** Requests the revocation of a certificate that is no longer in use. Only inside a transaction. */
+/**
+ * Deletes the automatic certificate that a name no longer uses, and has it revoked if that was to follow its replacement. Uploaded
+ * certificates stay. Only inside a transaction.
+ */
+export function discardManaged(
+  { database, tlsCertificates }: Pick<Store, 'database' | 'tlsCertificates'>,
+  { certificate_id, job }: Pick<ManagedDomainRow, 'certificate_id' | 'job'>,
+): void {
+  const old = certificate_id === null ? null : tlsCertificates.get(certificate_id);
+  if (!old?.issued_at) return;
+  if (job?.revokes !== undefined) noteRevocation(database, old.certificate_pem, job.revokes);
+  tlsCertificates.delete(old.id);
+}
+
+/** Requests the revocation of a certificate. Only inside a transaction. */
 export function noteRevocation(database: Facts, certificate: string, reason: string): void {
-  database.setFact(REVOCATIONS, JSON.stringify([...pendingRevocations(database), { certificate, reason }]));
+  const others = pendingRevocations(database).filter((each) => each.certificate !== certificate);
+  database.setFact(REVOCATIONS, JSON.stringify([...others, { certificate, reason }]));
 }
 
 export function pendingRevocations(database: Pick<Facts, 'fact'>): Revocation[] {

@@ -2,7 +2,7 @@ import { withDeadline } from '../../lib/time/deadline.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
 import type { ManagedDomainRow, StoredCertificatePolicy } from '../store/domains.ts';
 import type { Store } from '../store/store.ts';
-import { noteRevocation } from './certificate-errands.ts';
+import { discardManaged } from './certificate-errands.ts';
 import { readUploadedPair } from './certificate-upload.ts';
 import { EarlyRenewal, type ManagedTable } from './early-renewal.ts';
 import {
@@ -195,9 +195,6 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
       const common = { id, created_at: now, description: null, metadata: null, issued_at: now };
       const certificate_pem = issued.certificatePem;
       store.tlsCertificates.insertWithKey({ ...common, certificate_pem, facts }, issued.privateKeyPem);
-      const { revokes } = row.job ?? {};
-      const old = row.certificate_id === null ? null : store.tlsCertificates.get(row.certificate_id);
-      if (revokes !== undefined && old !== null) noteRevocation(store.database, old.certificate_pem, revokes);
       return { ...row, certificate_id: id, renews_at, job: null, due_at: renewalDue(renews_at, this.wallClock()) };
     });
     if (!stored) return;
@@ -237,7 +234,7 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
       if (!row || !isSameOrder(row, ordered)) return false;
       const changed = next(row);
       domains.update(changed);
-      if (row.certificate_id !== changed.certificate_id) store.tlsCertificates.discardManaged(row.certificate_id);
+      if (row.certificate_id !== changed.certificate_id) discardManaged(store, row);
       return true;
     });
   }

@@ -9,6 +9,7 @@ import {
 } from '../endpoints/domain-names.ts';
 import type { StoredCertificatePolicy } from '../store/domains.ts';
 import type { Store } from '../store/store.ts';
+import { discardManaged } from './certificate-errands.ts';
 import { freshJob, withPolicy } from './renewal-schedule.ts';
 
 /** The gateway's names that need certificates. The wildcard covers all endpoints, and can only be validated with DNS. */
@@ -34,10 +35,11 @@ export function ownTargets(domain: string, { baseDomain, acmeZone }: DomainSetti
 
 /** Makes these names the ones that are renewed. Jobs under way continue: restarts must not use up the CA's rate limits. */
 export async function claimGatewayNames(
-  { database, ids, now, ownDomains, tlsCertificates }: Store,
+  store: Store,
   names: readonly string[],
   policy: StoredCertificatePolicy,
 ): Promise<void> {
+  const { database, ids, now, ownDomains } = store;
   const isAsBefore = ({ domain, policy: before }: { domain: string; policy: StoredCertificatePolicy | null }) =>
     names.includes(domain) && before?.authority === policy.authority;
   const known = ownDomains.managed();
@@ -45,7 +47,7 @@ export async function claimGatewayNames(
   await database.write(() => {
     for (const row of known.filter(({ domain }) => !names.includes(domain))) {
       ownDomains.delete(row.id);
-      tlsCertificates.discardManaged(row.certificate_id);
+      discardManaged(store, row);
     }
     for (const domain of names) {
       const row = ownDomains.byName(domain);

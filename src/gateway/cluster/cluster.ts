@@ -8,6 +8,7 @@ import type { Periods } from '../context/gateway-options.ts';
 import { type NodeQuestion, RelayTickets } from '../edge/relays/relay-tickets.ts';
 import { Relays, type RelaysOptions } from '../edge/relays/relays.ts';
 import type { LiveEndpoint, LiveTunnel, LiveView, Revocation } from '../endpoints/live-view.ts';
+import { expectedIn } from '../endpoints/online-addresses-file.ts';
 import {
   type EndpointProtocol,
   type LabeledUpstream,
@@ -48,6 +49,8 @@ const CHECKS = 4;
 /** How often, at most, and for how long a client's unknown name is looked up in the shared database. */
 const CATCH_UP_MS = 100;
 const CATCH_UP_LIMIT_MS = 300;
+/** For so long after its start, at most, unknown names wait for what the others say. */
+const EXPECTING_MS = 1_000;
 /** For so long a start waits for what this gateway lacks, when it was cut off from the database. */
 const START_MS = 2_500;
 /** Parts of the period after which others take a gateway for lost: one without an answer looks for another way before. */
@@ -74,11 +77,13 @@ export class Cluster {
   #caughtUpAt = Number.NEGATIVE_INFINITY;
   /** The next one, which has not begun. */
   #nextCatchUp: Promise<void> | null = null;
+  /** Resolves when the other nodes have said which agents they expect back, or do not in time. */
+  #expecting: Promise<void> = Promise.resolve();
   /** What is known of the other nodes as long as the database has not answered, and what is noted of them since. */
   #others: OtherGateways;
   #noting: Promise<void> = Promise.resolve();
-  /** Authtokens of devices that are marked as online without a session, with the number of looks that have found them so. */
-  #withoutSession = new Map<string, number>();
+  /** Devices that are marked as online without a session: how many looks have found them so, and when the first one did. */
+  #withoutSession = new Map<string, { looks: number; since: string }>();
 
   readonly #periods: Periods;
   /** Where it notes which others there are. */
@@ -175,7 +180,28 @@ export class Cluster {
     const open = () => relays.databases.open(this.#others.map(placeOfNode));
     postgres.detourBy({ open, afterMs: this.#periods.silentMs / DETOUR_PARTS });
     this.#counted = new CountedByOthers(known, relays);
+    const expecting = withDeadline(this.#expectAsOthers(relays), 'asking which agents are expected', EXPECTING_MS);
+    // It goes on; unknown names wait no longer.
+    this.#expecting = expecting.catch(() => {});
     return relays;
+  }
+
+  /**
+   * Expects the agents that other nodes expect. Their sessions may have ended while this one started, so that its copy has had their
+   * names and has them no more.
+   */
+  async #expectAsOthers(relays: Pick<Relays, 'ask'>): Promise<void> {
+    const { endpoints } = this.context;
+    const ask = async (node: OtherGateways[number]) => {
+      // Why one does not answer is logged where it is asked. Earlier versions do not.
+      const text = await relays.ask(placeOfNode(node), 'expected').catch(() => '');
+      for (const address of expectedIn(text)) {
+        const { place } = address;
+        const isServed = endpoints.atPlace(place).length > 0 || [...this.rows.at(place)].length > 0;
+        if (!isServed) endpoints.lost.note(address, 'lost');
+      }
+    };
+    await Promise.all(this.#others.map(ask));
   }
 
   /** The next labelled tunnel that matches, or one that does at another node. */
@@ -316,6 +342,7 @@ export class Cluster {
 
   /** Clients ask for names that have come online a moment ago, and for any others: the database is asked only so often. */
   async catchUp(): Promise<void> {
+    await this.#expecting;
     if (this.nodes.isCutOff) return;
     this.#nextCatchUp ??= this.#catchUpLater();
     await Promise.race([this.#nextCatchUp, delay(CATCH_UP_LIMIT_MS, undefined, { ref: false })]);
@@ -353,9 +380,9 @@ export class Cluster {
       await database.write(() => {
         for (const { key, node } of rows) if (isGone(node)) this.rows.delete(key);
         for (const node of commanded) if (isGone(node)) forgetCommands(database, node);
-        for (const credential of offline) {
-          const device = devices.byCredential(credential);
-          if (device?.online && !this.#hasSessionAnywhere(credential)) devices.update({ ...device, online: false });
+        for (const [id, last_seen_at] of offline) {
+          const device = devices.get(id);
+          if (device?.online && !this.#isOnline(device)) devices.update({ ...device, online: false, last_seen_at });
         }
       });
     } catch (error) {
@@ -363,17 +390,22 @@ export class Cluster {
     }
   }
 
-  /** Authtokens of devices that count as online, but have had no session for some looks: their gateway was lost. */
-  #devicesWithoutSession(): string[] {
-    const looks = new Map<string, number>();
-    for (const credential of this.context.store.devices.credentialsOnline())
-      if (!this.#hasSessionAnywhere(credential)) looks.set(credential, (this.#withoutSession.get(credential) ?? 0) + 1);
-    this.#withoutSession = looks;
-    return [...looks].flatMap(([credential, count]) => (count > LOOKS_WITHOUT_SESSION ? [credential] : []));
+  /** Devices that count as online, but have had no session for some looks, as their gateway was lost; and since when. */
+  #devicesWithoutSession(): [id: string, since: string][] {
+    const { devices, now } = this.context.store;
+    const found = new Map<string, { looks: number; since: string }>();
+    for (const device of devices.markedOnline()) {
+      if (this.#isOnline(device)) continue;
+      const { looks, since } = this.#withoutSession.get(device.id) ?? { looks: 0, since: now() };
+      found.set(device.id, { looks: looks + 1, since });
+    }
+    this.#withoutSession = found;
+    return [...found].flatMap(([id, { looks, since }]) => (looks > LOOKS_WITHOUT_SESSION ? [[id, since]] : []));
   }
 
-  #hasSessionAnywhere(credential: string): boolean {
-    return this.hasSession(credential) || this.rows.hasOwnSession(credential);
+  /** Sessions of an authtoken that was revoked or rotated are being ended. */
+  #isOnline({ credential_id: id }: { credential_id: string | null }): boolean {
+    return id !== null && (this.hasSession(id) || this.rows.hasOwnSession(id));
   }
 
   /** Says in the log of each gateway which one updates itself, and what was given up. */

@@ -149,7 +149,9 @@ export class DeviceSightings {
       return;
     }
     this.#online.delete(id);
-    if (!this.isElsewhere?.(session.credential.id)) this.#note(id, this.#seen(session, false));
+    // Its authtoken of now: with one that was rotated, nothing stays online, and another gateway may have it again.
+    const present = this.context.store.devices.get(id)?.credential_id;
+    if (!present || !this.isElsewhere?.(present)) this.#note(id, this.#seen(session, false));
   }
 
   #seen({ agent, address, link, silentMs }: DeviceSession, online: boolean): Sighting {

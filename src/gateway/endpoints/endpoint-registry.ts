@@ -70,7 +70,7 @@ type EndpointEvents = Record<'added' | 'retired' | 'removed', [endpoint: OnlineE
   Record<'labeled' | 'unlabeled', [tunnel: LabeledUpstream]>;
 
 export class EndpointRegistry extends EventEmitter<EndpointEvents> implements EndpointDirectory {
-  readonly lost = new LostAddresses();
+  readonly lost: LostAddresses;
   readonly #online = new EndpointIndex();
   /** Offline, but some of their connections are still open. */
   readonly #retired = new Set<OnlineEndpoint>();
@@ -82,6 +82,12 @@ export class EndpointRegistry extends EventEmitter<EndpointEvents> implements En
   /** When labelled tunnels were bound or had their last connections, counted on. */
   readonly #turns = new WeakMap<LabeledUpstream, number>();
   #lastTurn = 0;
+
+  /** @param boundAs the name under which what clients know by another one was bound; left out: clients use no others */
+  constructor(private readonly boundAs: (host: string) => string = (host) => host) {
+    super();
+    this.lost = new LostAddresses(undefined, boundAs);
+  }
 
   /**
    * The endpoint that serves a public name: an exact match, else the most specific wildcard. The members of a pool take
@@ -259,7 +265,7 @@ export class EndpointRegistry extends EventEmitter<EndpointEvents> implements En
   #poolFor(scheme: NamedProtocol, host: string): RoundRobin<OnlineEndpoint> | undefined {
     const pools = this.#named[scheme];
     const other = SAME_PORT[scheme];
-    for (let name = host; name !== ''; name = nextWildcard(name)) {
+    for (let name = this.boundAs(host); name !== ''; name = nextWildcard(name)) {
       const pool = pools.get(name);
       if (pool) return pool;
       if (other !== null && this.#named[other].has(name)) return undefined;
@@ -335,47 +341,64 @@ function internalKey(protocol: EndpointProtocol, host: string, port: number): st
 export const LOST_MS = 10_000;
 /** SDKs unbind their endpoints before they leave. So many milliseconds later, the session has ended, or it goes on. */
 export const LEAVING_MS = 1_000;
+/** How long agents are expected after a restart at most, in milliseconds: those of others come back meanwhile. */
+const RESTARTED_MS = 300_000;
 /** Addresses that are remembered: more than lose their agents at once. */
 const MAX_LOST = 50_000;
 
 /**
  * Why an agent may come back soon for an endpoint that goes offline. `lost`: its session has ended, or the agent leaves in
- * order. `leaving`: an SDK has unbound it, perhaps because its program ends.
+ * order. `leaving`: an SDK has unbound it, perhaps because its program ends. `restarted`: the gateway has ended, and agents come back
+ * to the next one as fast as it can take them.
  */
-export type Absence = 'lost' | 'leaving';
+export type Absence = 'lost' | 'leaving' | 'restarted';
 
 /**
  * Addresses that have lost their agents a moment ago. Clients wait for them, instead of being told that nobody has them. This
  * gives nobody a right to an address: any authtoken that may bind it can.
  */
 export class LostAddresses extends EventEmitter<Record<'found', [place: string]>> implements ExpectedAgents {
-  readonly #lost = new BoundedMap<string, LostAddress>(MAX_LOST);
+  readonly #lost = new BoundedMap<string, LostAddress & { readonly absence: Absence }>(MAX_LOST);
+  /** Of those that a restart has taken, in milliseconds of the clock: when it was, and until when they are expected. */
+  #restart = { at: 0, until: 0 };
 
-  /** @param now milliseconds that only grow */
-  constructor(private readonly now: () => number = () => performance.now()) {
+  /** @param now milliseconds that only grow @param boundAs as in {@link EndpointRegistry} */
+  constructor(
+    private readonly now: () => number = () => performance.now(),
+    private readonly boundAs: (host: string) => string = (host) => host,
+  ) {
     super();
   }
 
   note(address: Omit<LostAddress, 'until'>, absence: Absence): void {
-    const until = this.now() + (absence === 'lost' ? LOST_MS : LEAVING_MS);
-    this.#lost.set(address.place, { ...address, until });
+    const at = this.now();
+    const until = at + (absence === 'leaving' ? LEAVING_MS : LOST_MS);
+    if (absence === 'restarted') this.#restart = { at, until };
+    this.#lost.set(address.place, { ...address, until, absence });
   }
 
   /** The address is online again, here or at another gateway. */
   found(place: string): void {
-    if (this.#lost.delete(place)) this.emit('found', place);
+    const lost = this.#lost.get(place);
+    if (lost === undefined) return;
+    const { at } = this.#restart;
+    if (lost.absence === 'restarted') this.#restart = { at, until: Math.min(this.now() + LOST_MS, at + RESTARTED_MS) };
+    this.#lost.delete(place);
+    this.emit('found', place);
   }
 
   at(place: string): LostAddress | undefined {
     const lost = this.#lost.get(place);
-    if (lost === undefined || this.now() < lost.until) return lost;
+    if (lost === undefined) return undefined;
+    const until = lost.absence === 'restarted' ? this.#restart.until : lost.until;
+    if (this.now() < until) return { ...lost, until };
     this.#lost.delete(place);
     return undefined;
   }
 
   covering(port: 'http' | 'tls', host: string): LostAddress | undefined {
     if (this.#lost.size === 0) return undefined;
-    for (const name of coveringNames(host)) {
+    for (const name of coveringNames(this.boundAs(host))) {
       const lost = this.at(namePlace(port, name));
       if (lost) return lost;
     }

@@ -4,7 +4,8 @@ import type { Log } from '../../lib/log/log.ts';
 import { hostPort } from '../../lib/network/ip-address.ts';
 import { isBelowLocalhost } from '../../lib/network/loopback-names.ts';
 import { isWithin, type PortRange } from '../../lib/network/port-range.ts';
-import { nameOfPlace } from './endpoint-address.ts';
+import { type DomainSettings, hostOfPort, portOfHost } from './domain-names.ts';
+import { nameOfPlace, urlOf } from './endpoint-address.ts';
 import { LOST_MS } from './endpoint-registry.ts';
 import type { EndpointAddress, LostAddress } from './online-endpoint.ts';
 import { NO_TCP_PORT, type PortLease, type TcpPortAllocator } from './tcp-port-allocator.ts';
@@ -76,6 +77,19 @@ export class PortNames {
 
   portOf(name: string): number | null {
     return this.own.names.portOf(name);
+  }
+
+  /** The name that an agent has bound, for one by which clients know its port since the gateway has a domain. */
+  boundAs(host: string, domains: DomainSettings): string {
+    const port = portOfHost(host, domains);
+    return (port === null ? null : this.nameAt(port)) ?? host;
+  }
+
+  /** Where clients reach a name besides, once the gateway has a domain; null: nowhere. @param httpsPort shared by all names */
+  domainUrlOf(address: EndpointAddress, domains: DomainSettings, httpsPort: number): string | null {
+    const port = this.needsPort(address) ? this.portOf(address.host) : null;
+    const host = port === null ? null : hostOfPort(port, domains);
+    return host === null ? null : urlOf({ ...address, host, port: httpsPort });
   }
 
   /** Where clients reach a name; null: at no port yet. */

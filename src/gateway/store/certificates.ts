@@ -74,11 +74,6 @@ export class TlsCertificates extends Table<typeof certificateColumns> {
     return this.#box.seal(privateKeyPem, id);
   }
 
-  /** Deletes an automatic certificate that its domain no longer uses; uploaded certificates stay. */
-  discardManaged(id: string | null): void {
-    if (id !== null && this.get(id)?.issued_at) this.delete(id);
-  }
-
   /** Ids of those whose private key was encrypted with another encryption key. */
   sealedOtherwise(): string[] {
     const rows = this.database.all<{ id: string; private_key: ArrayBuffer }>(

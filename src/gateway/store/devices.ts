@@ -273,10 +273,9 @@ export class Devices extends tableOf('devices', deviceColumns) {
     this.database.setFact(SEEN_UNTIL, now);
   }
 
-  /** The authtokens of all devices that are marked as online. */
-  credentialsOnline(): string[] {
-    const sql = 'SELECT credential_id FROM devices WHERE online = 1 AND credential_id IS NOT NULL';
-    return this.database.allValues(sql, []).flat() as string[];
+  /** All devices that are marked as online, with their authtokens; null: it was revoked or rotated. */
+  markedOnline(): Pick<DeviceRow, 'id' | 'credential_id'>[] {
+    return this.database.all('SELECT id, credential_id FROM devices WHERE online = 1', []);
   }
 
   /**

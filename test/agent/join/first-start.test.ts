@@ -1,7 +1,9 @@
-import { readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
-import { joinAtFirstStart } from '../../../src/agent/join/join-site.ts';
+import { type JoinFiles, joinAtFirstStart, joinSite } from '../../../src/agent/join/join-site.ts';
+import { NO_PROXIES } from '../../../src/lib/network/proxy-rules.ts';
+import { systemClock } from '../../../src/lib/time/clock.ts';
 import { formatJoinCode, type JoinCode, parseJoinCode } from '../../../src/management/join-code.ts';
 import { loadSettings } from '../../../src/settings/agent-settings.ts';
 import { loadFirstStart } from '../../../src/settings/first-start-settings.ts';
@@ -73,6 +75,45 @@ it('a joined device goes on with its settings when the code of another site is r
   // What was interrupted is finished with a code that holds.
   expect(await boot(formatJoinCode(other))).toBe('site joined');
   expect(loadSettings({}, folder).site?.domain).toBe('other.localhost');
+});
+
+it('a device that joined at its first start moves by command, or by the code of another site, and stays the same one', async () => {
+  const gateway = await startTestGateway();
+  onTestFinished(() => gateway.close());
+  const folder = temporaryFolder();
+  const dataDir = join(folder, 'data');
+  const boot = async (code: string) => {
+    const start = loadFirstStart({ AGENT_JOIN_CODE: code, AGENT_NAME: 'card' }, folder);
+    if (start) await joinAtFirstStart(start, recordingLog().log, '');
+    return loadSettings({}, folder).site?.domain;
+  };
+  const here = await inviteTo(gateway);
+  const there = await inviteTo(gateway, { site: '*.there.localhost' });
+  const devices = () => gateway.store.devices.page(null, 9).map(({ id, site, name }) => ({ id, site, name }));
+  expect(await boot(here)).toBe('site.localhost');
+  const [{ id } = { id: '' }] = devices();
+  rmSync(join(dataDir, 'joined.env'));
+  expect(await boot(here)).toBe('site.localhost');
+  // The environment says where it belongs, also when it says so again.
+  expect(await boot(there)).toBe('there.localhost');
+  expect(await boot(here)).toBe('site.localhost');
+  expect(devices()).toEqual([{ id, site: 'site.localhost', name: 'card' }]);
+
+  const config = join(folder, 'etc');
+  const files: JoinFiles = {
+    ...{ installation: join(config, 'enrolment.json'), settings: join(config, 'settings.env'), settingsMode: 0o640 },
+    ...{ authtoken: join(config, 'authtoken'), ca: join(config, 'gateway-ca.pem'), dataDir },
+  };
+  mkdirSync(config);
+  writeFileSync(files.settings, `AGENT_JOIN_CODE=${here}\nLOG_LEVEL=warn\n`);
+  const byCommand = (code: string) =>
+    joinSite(code, files, { name: 'card', proxies: NO_PROXIES, clock: systemClock, deadline: 0, onWait: () => {} });
+  expect(await byCommand(there)).toMatchObject({ id, site: 'there.localhost' });
+  expect(devices()).toEqual([{ id, site: 'there.localhost', name: 'card' }]);
+  expect(readFileSync(files.settings, 'utf8')).toMatch(/^LOG_LEVEL=warn\n(?!.*JOIN_CODE)/s);
+  // What it had got there would override its name.
+  expect(readdirSync(dataDir).filter((name) => /joined|enrol|ca.pem/.test(name))).toEqual([]);
+  expect(await byCommand(there)).toMatchObject({ id });
 });
 
 it('an agent with an authtoken or an embedded gateway does not join', () => {

@@ -282,6 +282,37 @@ describe('the certificate of a policy', () => {
     },
   );
 
+  it.each(['its domain is deleted', 'another one is uploaded', 'its policy is detached', 'no other one is issued'])(
+    'is still revoked when %s before it is replaced',
+    async (what) => {
+      const id = await reserve('leaked.example.com');
+      await (await order(0)).grant();
+      await expect.poll(async () => (await read(id)).certificate).not.toBeNull();
+      const row = () => server.store.reservedDomains.get(id);
+      const leaked = server.store.tlsCertificates.get(String(row()?.certificate_id))?.certificate_pem;
+      const revoke = (isAtOnce: boolean) =>
+        revokeCertificate(server.store, 'leaked.example.com', 'keyCompromise', { isAtOnce });
+      await revoke(false);
+      renewal.wake();
+      (await order(1)).fail(new IssueError('DNS_ERROR', 'not now'));
+      await expect.poll(() => row()?.job?.retries_at).not.toBeNull();
+      const pending = () => pendingRevocations(server.store.database);
+      expect(pending()).toEqual([]);
+
+      if (what === 'no other one is issued') for (const _ of ['once', 'twice']) await revoke(true);
+      else if (what === 'its domain is deleted') await server.call('DELETE', `/reserved_domains/${id}`);
+      else if (what === 'its policy is detached')
+        await server.call('DELETE', `/reserved_domains/${id}/certificate_management_policy`);
+      else {
+        const uploaded = await issueCertificate({ subject: 'CN=leaked', names: ['leaked.example.com'] });
+        const pair = { certificate_pem: uploaded.certificatePem, private_key_pem: uploaded.privateKeyPem };
+        const { body } = await server.call('POST', '/tls_certificates', pair);
+        await server.call('PATCH', `/reserved_domains/${id}`, { certificate_id: body.id });
+      }
+      expect(pending()).toEqual([{ certificate: leaked, reason: 'keyCompromise' }]);
+    },
+  );
+
   it('is not revoked when the CA of the gateway has issued it: that one cannot revoke', async () => {
     const id = await reserve('local.example.com');
     const { request, grant } = await order(0);
@@ -290,7 +321,7 @@ describe('the certificate of a policy', () => {
     const row = server.store.reservedDomains.get(id);
     const issued = server.store.tlsCertificates.get(String(row?.certificate_id))?.certificate_pem;
     // It is its own issuer here.
-    const revocation = revokeCertificate(server.store, request.domain, 'superseded', issued);
+    const revocation = revokeCertificate(server.store, request.domain, 'superseded', { caPem: String(issued) });
     await expect(revocation).rejects.toThrow("was issued by the gateway's own CA, which cannot revoke");
     expect(server.store.reservedDomains.get(id)?.job).toBeNull();
   });

@@ -1,5 +1,6 @@
 import { X509Certificate } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
+import { pendingRevocations, revokeCertificate } from '../../../src/gateway/certificates/certificate-errands.ts';
 import { certificateFacts } from '../../../src/gateway/certificates/certificate-facts.ts';
 import { readUploadedPair } from '../../../src/gateway/certificates/certificate-upload.ts';
 import { claimGatewayNames } from '../../../src/gateway/certificates/gateway-names.ts';
@@ -67,12 +68,14 @@ describe('claiming the gateway’s own names', () => {
     expect(store.ownDomains.certificateFor('api.gw.test')).toBe(certificate_id);
   });
 
-  it('drops names that are no longer configured, with their certificates and keys', async () => {
+  it('drops names that are no longer configured, with their certificates and keys, and revokes those of which that was asked', async () => {
     await claimAndIssue('api.gw.test');
+    await revokeCertificate(store, 'api.gw.test', 'keyCompromise');
     await claimGatewayNames(store, ['*.gw.test', 'gw.test'], policy('https://first.test/'));
     expect(store.ownDomains.managed().map(({ domain }) => domain)).toEqual(['*.gw.test', 'gw.test']);
     expect(store.ownDomains.certificateFor('api.gw.test')).toBeNull();
     expect(store.tlsCertificates.page(null, 10)).toEqual([]);
+    expect(pendingRevocations(store.database)).toMatchObject([{ reason: 'keyCompromise' }]);
   });
 });
 

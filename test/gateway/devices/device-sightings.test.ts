@@ -3,6 +3,7 @@ import { expect, it, onTestFinished, vi } from 'vitest';
 import type { BudgetReport } from '../../../src/agent-protocol/messages.ts';
 import { type DeviceSession, DeviceSightings } from '../../../src/gateway/devices/device-sightings.ts';
 import type { Activity } from '../../../src/gateway/store/events.ts';
+import { issueCredential } from '../../../src/gateway/store/tokens.ts';
 import { NO_ACTIVITY } from '../../support/edge-context.ts';
 import { enrolmentKey, installKey } from '../../support/enrolment.ts';
 import { startManagementServer } from '../../support/management-server.ts';
@@ -130,6 +131,44 @@ it('a revoked device was last seen when its session ended', async () => {
   expect((await seen(id)).last_seen_at).toBe('2026-03-01T00:05:00Z');
   await pass(MINUTE_MS);
   expect(server.store.devices.get(id)?.last_seen_at).toBe('2026-03-01T00:05:00Z');
+});
+
+it('of a rotated device, only a session with its present authtoken counts as one at another gateway', async () => {
+  const { joined, pass, server, clock } = await setUp();
+  const [{ id, session }] = joined as [Joined];
+  const online = () => server.store.devices.get(id)?.online;
+  const elsewhere = new Set([session().credential.id]);
+  const sessions = new Sessions();
+  const context = { ...server, log: silentLog, activity: NO_ACTIVITY };
+  const sightings = new DeviceSightings(context, (credential) => elsewhere.has(credential), clock);
+  await sightings.start(sessions);
+  onTestFinished(() => sightings.stop());
+  const change = async (credential_id: string | null) => {
+    const row = server.store.devices.get(id);
+    if (row) await server.store.database.write(() => server.store.devices.update({ ...row, credential_id }));
+  };
+  const before = session();
+  sessions.add(before);
+  sessions.remove(before);
+  await pass(MINUTE_MS);
+  expect(online()).toBe(true);
+  // Rotated: both gateways end their sessions, and each still sees that of the other one.
+  sessions.add(before);
+  await change(null);
+  sessions.remove(before);
+  await pass(MINUTE_MS);
+  expect(online()).toBe(false);
+  // It is at the other one with its next authtoken before its session here has ended.
+  await change(before.credential.id);
+  sessions.add(before);
+  await pass(MINUTE_MS);
+  const { row: next } = await server.store.database.write(() => issueCredential(server.store, { acl: [] }));
+  await change(next.id);
+  elsewhere.clear();
+  elsewhere.add(next.id);
+  sessions.remove(before);
+  await pass(MINUTE_MS);
+  expect(online()).toBe(true);
 });
 
 it('a device that is away for its data budget is missed once it is late, and says how much it has used', async () => {

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { EndpointRegistry, LostAddresses } from '../../../src/gateway/endpoints/endpoint-registry.ts';
+import { type Absence, EndpointRegistry, LostAddresses } from '../../../src/gateway/endpoints/endpoint-registry.ts';
 import { EDGE_TERMINATION, type EndpointProtocol } from '../../../src/gateway/endpoints/online-endpoint.ts';
 import { BoundEndpoint, LabeledTunnel, type ListenerOwner } from '../../../src/gateway/sessions/agent-listener.ts';
 import { compilePolicy } from '../../../src/traffic-policy/engine.ts';
@@ -136,7 +136,7 @@ it('the registry emits added and removed once for each endpoint', () => {
 });
 
 let now = 0;
-const note = (lost: LostAddresses, place: string, absence: 'lost' | 'leaving' = 'lost') =>
+const note = (lost: LostAddresses, place: string, absence: Absence = 'lost') =>
   lost.note({ place, credentialId: 'cr_1', needsHandshake: false }, absence);
 
 it('expects an agent for 10 s, and one that has unbound its endpoint for one', () => {
@@ -151,6 +151,17 @@ it('expects an agent for 10 s, and one that has unbound its endpoint for one', (
   expect(lost.at('tls a.localhost')).toBeDefined();
   now += 1;
   expect(lost.at('tls a.localhost')).toBeUndefined();
+});
+
+it('after a restart, expects agents while others come back, for five minutes at most', () => {
+  const lost = new LostAddresses(() => now);
+  const began = now;
+  for (const place of ['last', ...Array(40).keys()]) note(lost, `tls ${place}.localhost`, 'restarted');
+  for (let place = 0; now < began + 300_000; place++, now += 9_000) {
+    expect(lost.at('tls last.localhost')).toBeDefined();
+    lost.found(`tls ${place}.localhost`);
+  }
+  expect(lost.at('tls last.localhost')).toBeUndefined();
 });
 
 it('finds the most specific name that covers a host, of clients of one port', () => {

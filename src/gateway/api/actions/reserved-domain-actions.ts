@@ -11,6 +11,7 @@ import {
   type ReservedDomainUpdate,
   reservedDomains,
 } from '../../../management/resources/reserved-domain.ts';
+import { discardManaged } from '../../certificates/certificate-errands.ts';
 import { DnsLookup, findRecord, type NeededRecord, neededRecords } from '../../certificates/issuing/dns-check.ts';
 import { freshJob, withoutPolicy, withPolicy } from '../../certificates/renewal-schedule.ts';
 import { dnsTargets, isGatewayName, isUnderBaseDomain } from '../../endpoints/domain-names.ts';
@@ -48,7 +49,7 @@ function reservedDomainActions(context: ApiContext): ActionsOf<typeof OPERATIONS
   /** Updates a domain, and deletes the automatic certificate that it no longer uses. */
   const replace = (before: ReservedDomainRow, after: ReservedDomainRow) => {
     rows.update(after);
-    if (before.certificate_id !== after.certificate_id) store.tlsCertificates.discardManaged(before.certificate_id);
+    if (before.certificate_id !== after.certificate_id) discardManaged(store, before);
   };
   const detach = (what: Detachable) => async (id: string, _body: undefined, caller: ApiCaller) => {
     await database.write(() => {
@@ -109,7 +110,7 @@ function reservedDomainActions(context: ApiContext): ActionsOf<typeof OPERATIONS
         if (store.cloudEndpoints.hostsUnder(row.domain).some(isNamed))
           throw refuse(400, 446, 'in use: a cloud endpoint serves a name of this domain');
         rows.delete(id);
-        store.tlsCertificates.discardManaged(row.certificate_id);
+        discardManaged(store, row);
         return row;
       }, caller);
       wakeCertificateRenewal();

@@ -211,7 +211,7 @@ export class HistoryCluster {
     await this.own.shared.postgres.leave(await this.idOf(node));
   }
 
-  /** A gateway has an order of a certificate under way, and a device with an authtoken is online. */
+  /** A gateway has an order of a certificate under way; a device with an authtoken is online, and one whose was rotated. */
   async holds(node: HistoryNode, { id }: Credential): Promise<void> {
     const { store } = this.own;
     const { database, botUsers, devices, ids } = store;
@@ -219,20 +219,16 @@ export class HistoryCluster {
       const owner = { id: ids.next('bot'), created_at: store.now(), name: id, active: true };
       botUsers.insert(owner);
       database.setFact(`challenges at _acme-challenge.${node.name}`, 'value');
-      devices.insert(
-        devices.newRow({
-          ...{ id: ids.next('dev'), created_at: store.now(), name: id, site: 'site', owner_id: owner.id },
-          ...{
-            install_hash: Buffer.from(id),
-            credential_id: id,
-            generation: 1,
-            issued_generation: 1,
-            status: 'enrolled',
-          },
-          ...{ own_names_only: false, internal_names: false, kept_rules: [], labels: {}, online: true },
-          ...{ last_seen_at: store.now(), history: [] },
-        }),
-      );
+      for (const [name, credential_id] of [[id, id] as const, [`${id}-rotated`, null] as const]) {
+        devices.insert(
+          devices.newRow({
+            ...{ id: ids.next('dev'), created_at: store.now(), name, site: 'site', owner_id: owner.id, credential_id },
+            ...{ install_hash: Buffer.from(name), generation: 1, issued_generation: 1, status: 'enrolled' },
+            ...{ own_names_only: false, internal_names: false, kept_rules: [], labels: {}, online: true },
+            ...{ last_seen_at: store.now(), history: [] },
+          }),
+        );
+      }
     });
   }
 
@@ -248,7 +244,7 @@ export class HistoryCluster {
     const rows = await this.server.query<{ tbl: string; key: string }>(
       `SELECT tbl, key FROM device_agent.rows WHERE row IS NOT NULL AND (
         (tbl = 'agent_commands' AND row->>'node' = '${id}') OR (tbl = 'facts' AND key LIKE '%challenges at%')
-        OR (tbl = 'devices' AND row->>'credential_id' = '${device.id}' AND row->>'online' = '1'))`,
+        OR (tbl = 'devices' AND row->>'name' LIKE '${device.id}%' AND row->>'online' = '1'))`,
     );
     return rows.map(({ tbl, key }) => `${tbl} ${key}`);
   }
