@@ -173,7 +173,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
 
   // The other gateways: before the settings, as one that starts alone decides about those that have to be equal. Losses of the
   // shared database may be reported from `serve` on, with what destinations of events have got.
-  const endpoints = new EndpointRegistry();
+  const endpoints = new EndpointRegistry((host) => portNames?.boundAs(host, domains) ?? host);
   const cluster =
     shared && nodeAddress !== null ? new Cluster({ options: given, store, endpoints, log }, shared) : null;
   // A handshake for each event would take most of its time.
@@ -390,7 +390,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   // The agent around an embedded gateway trusts the CA of its start.
   if (options.recordsPolicies !== false) onStop(ca.watch());
   onlineAddresses.expectAll();
-  await portNames?.expect(endpoints.lost.all());
+  await portNames?.expect(endpoints.lost);
   noteSessions(activity, sessions);
   noteEndpoints(activity, endpoints);
 

@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import { request } from 'node:https';
-import type { AddressInfo } from 'node:net';
+import type { AddressInfo, LookupFunction } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { connect, createServer as createTlsServer } from 'node:tls';
 import type { Listener, Session } from '@ngrok/ngrok';
@@ -17,7 +17,7 @@ import { systemClock } from '../../src/lib/time/clock.ts';
 import { issueCertificate } from '../support/certificates.ts';
 import { inviteTo } from '../support/enrolment.ts';
 import { freePorts } from '../support/free-ports.ts';
-import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';
+import { agentSession, managementClientOf, startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { startHttpService } from '../support/http-service.ts';
 import { listening } from '../support/loopback.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
@@ -50,6 +50,7 @@ async function serve(
   return listener;
 }
 
+const lookupLoopback: LookupFunction = (_name, { all }, done) => done(null, all ? [{ address: IP, family: 4 }] : IP, 4);
 const portOf = (listener: Listener) => Number(new URL(String(listener.url())).port);
 
 interface Answer {
@@ -58,12 +59,16 @@ interface Answer {
   body: string;
 }
 
-/** GET as programs do that trust the gateway's CA: the certificate must be for the address. */
+/** GET as programs do that trust the gateway's CA: the certificate must be for the address, or the name, of the URL. */
 function get({ sessionCa }: Gateway, url: string, headers: Record<string, string> = {}): Promise<Answer> {
+  const { hostname } = new URL(url);
+  const place = { lookup: lookupLoopback, servername: hostname === IP ? '' : hostname };
   return new Promise((resolve, reject) => {
     const answered = async (response: IncomingMessage) =>
       resolve({ status: response.statusCode, headers: response.headers, body: await text(response) });
-    request(url, { ca: sessionCa, headers, servername: '', agent: false }, answered).on('error', reject).end();
+    request(url, { ca: sessionCa, headers, agent: false, ...place }, answered)
+      .on('error', reject)
+      .end();
   });
 }
 
@@ -194,7 +199,7 @@ describe('an https endpoint of a gateway without a domain', () => {
       expect((await get(gateway, `${listener.url()}/api_keys`, { host })).body).toBe('upstream');
   });
 
-  it('keeps its URL when the gateway gets a domain, and new ones have names', async () => {
+  it('keeps its URL when the gateway gets a domain, and has a name besides, as new ones have', async () => {
     const dataDir = temporaryFolder();
     const httpsPorts = await freePorts(4);
     const before = await start({ dataDir, httpsPorts });
@@ -208,7 +213,20 @@ describe('an https endpoint of a gateway without a domain', () => {
     const listener = await serve(session, (_req, res) => void res.end('here'), 'cam.localhost');
     expect(listener.url()).toBe(url);
     expect(await get(gateway, String(url))).toMatchObject({ status: 200, body: 'here' });
-    expect((await session.httpEndpoint().listen(false)).url()).toMatch(/\.gateway\.example\.com:\d+$/);
+    const byName = `https://port-${portOf(listener)}.gateway.example.com:${gateway.httpsPort}`;
+    const api = await managementClientOf({ ...gateway, apiUrl: `https://${IP}:${gateway.httpsPort}` });
+    const [shown] = (await api.endpoints.list()).items;
+    expect(shown).toMatchObject({ url, domain_url: byName });
+    expect(await get(gateway, byName)).toMatchObject({ status: 200, body: 'here' });
+    const host = new URL(byName).hostname;
+    await expect(session.httpEndpoint().domain(host).listen(false)).rejects.toEqual(code('ERR_NGROK_319', 'itself'));
+    // Clients wait for its agent there, too.
+    for (const { owner } of gateway.endpoints.list()) owner.end(new EndOfSession('silent', 'of the test'));
+    const answer = get(gateway, byName);
+    const again = await agentSession(gateway, `${IP}:${gateway.httpsPort}`).connect();
+    await serve(again, (_req, res) => void res.end('again'), 'cam.localhost');
+    expect(await answer).toMatchObject({ status: 200, body: 'again' });
+    expect((await again.httpEndpoint().listen(false)).url()).toMatch(/\.gateway\.example\.com:\d+$/);
     // Devices that have joined by the address call the API there.
     expect((await get(gateway, `https://${IP}:${gateway.httpsPort}/api_keys`)).status).toBe(403);
   });

@@ -105,7 +105,7 @@ export class DeviceSightings {
   }
 
   #came(session: DeviceSession): void {
-    const device = this.context.store.devices.byCredential(session.credential.id);
+    const device = this.context.store.devices.ofAuthtoken(session.credential.id);
     if (device === null) return;
     this.#devices.set(session, device.id);
     this.#links.set(session, session.link);

@@ -832,6 +832,8 @@ it('clients wait at any gateway for an agent that comes back at another one', {
 }, async () => {
   const { one, two, authtoken } = await twoNodes();
   const three = await startNode();
+  const dataDir = temporaryFolder();
+  const before = await startClusterNode(databaseUrl(), undefined, { dataDir });
   const upstream = await startHttpService((_req, res) => void res.end('seen'));
   onTestFinished(() => upstream.close());
   const bind = async (session: ngrok.Session, name: string) => {
@@ -843,10 +845,15 @@ it('clients wait at any gateway for an agent that comes back at another one', {
   await bind(await sessionAt(one, authtoken), 'wandering.localhost');
   const elsewhere = await sessionAt(two, authtoken);
   await until(async () => (await statusAt(three, 'wandering.localhost')) === 200, 'the endpoint at another gateway');
+  await before.close();
   for (const session of [...one.sessions.sessions]) session.end(new Error('cut by the test'));
-  const answers = [one, two, three].map((gateway) => statusAt(gateway, 'wandering.localhost'));
+  const rows = () => two.store.database.allValues('SELECT key FROM online WHERE place IS NOT NULL', []);
+  await until(() => rows().length === 0, 'no gateway has it');
+  // Its copy had the name, and has it no more when it serves clients again.
+  const restarted = await startClusterNode(databaseUrl(), undefined, { dataDir });
+  const answers = [one, two, three, restarted].map((gateway) => statusAt(gateway, 'wandering.localhost'));
   await bind(elsewhere, 'wandering.localhost');
-  expect(await Promise.all(answers)).toEqual([200, 200, 200]);
+  expect(await Promise.all(answers)).toEqual([200, 200, 200, 200]);
 
   // Its session goes on.
   const listener = await bind(elsewhere, 'deleted.localhost');
