@@ -16,11 +16,11 @@ const REFUSED = { baseMs: 500, maxMs: 30_000 };
 const BROKEN_OFF = { baseMs: 500, maxMs: 5_000 };
 /**
  * The next attempt follows a session within half a second. When sessions have ended so often within so many milliseconds, it follows
- * after a pause. Gateways that are updated one after another end two: one that is emptied may pass the next session on, which ends
- * with its process.
+ * after a pause. Gateways that are updated one after another end four: each one that is emptied may pass the next session on, which
+ * ends with its process, or get its agents back.
  */
 const FIRST = { baseMs: 500, maxMs: 500 };
-const QUICK_ENDS = 3;
+const QUICK_ENDS = 5;
 const QUICK_MS = 60_000;
 const PAUSE_MS = 1_000;
 const CONNECT_DEADLINE_MS = 20_000;
