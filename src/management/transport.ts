@@ -263,6 +263,6 @@ function apiError(name: string, answer: FetchAnswer, json: unknown): ManagementE
     code,
     details,
     operationId: details.operation_id ?? answer.headers.get('ngrok-operation-id'),
-    retryAfterMs: parseRetryAfter(answer.headers.get('retry-after')),
+    retryAfterMs: parseRetryAfter(answer.headers.get('retry-after'), answer.headers.get('date')),
   });
 }

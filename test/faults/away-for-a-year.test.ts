@@ -1,4 +1,3 @@
-import { spawnSync } from 'node:child_process';
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest';
@@ -6,14 +5,12 @@ import { openGatewayStore } from '../../src/gateway/store/open-gateway-store.ts'
 import { AgentProcess, deviceAgent } from '../support/agent-process.ts';
 import { type Issued, issueCertificate } from '../support/certificates.ts';
 import { CONNECTORS } from '../support/connectors.ts';
+import { clockAt, NO_FAKETIME } from '../support/faked-clock.ts';
 import { freePorts } from '../support/free-ports.ts';
 import { certifyNames } from '../support/public-names.ts';
-import { programMissing, unless } from '../support/requirements.ts';
+import { unless } from '../support/requirements.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 import { rounds } from './rounds.ts';
-
-const NO_FAKETIME = programMissing('faketime', '--version');
-const LIBRARY = spawnSync('faketime', ['-f', '+0', 'printenv', 'LD_PRELOAD']).stdout?.toString().trim() ?? '';
 
 /** More than the validity of the certificates of the gateway's own CA. */
 const YEAR = '-400d';
@@ -21,8 +18,7 @@ const HALF = '-200d';
 /** The right clock of this machine. */
 const NOW = '+0d';
 
-const at = (offset: string) =>
-  offset === NOW ? {} : { LD_PRELOAD: LIBRARY, FAKETIME: offset, FAKETIME_DONT_FAKE_MONOTONIC: '1' };
+const at = (offset: string) => (offset === NOW ? {} : clockAt(offset));
 
 /** What changes meanwhile. */
 const CHANGES = ['CA', 'public names', 'domain', 'authtokens'] as const;

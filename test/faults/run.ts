@@ -11,6 +11,7 @@ import { networkFaultTools } from '../support/network.ts';
 const WITH_AGENT = ['test/faults'];
 const WITHOUT_AGENT = [
   'test/faults/acme-orders',
+  'test/faults/ca-change-kills',
   'test/lib/files/durable-file',
   'test/gateway/store/sql/crash',
   'test/gateway/events/event-kills',

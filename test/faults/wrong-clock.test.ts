@@ -1,4 +1,3 @@
-import { spawnSync } from 'node:child_process';
 import { cpSync, mkdirSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:https';
 import { join } from 'node:path';
@@ -7,14 +6,12 @@ import { joinCode } from '../../src/gateway/devices/invite.ts';
 import { AgentProcess, deviceAgent } from '../support/agent-process.ts';
 import { type Issued, issueCertificate } from '../support/certificates.ts';
 import { enrolmentKey } from '../support/enrolment.ts';
+import { clockAt, NO_FAKETIME } from '../support/faked-clock.ts';
 import { startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { serving } from '../support/loopback.ts';
 import { certifyNames, ordering } from '../support/public-names.ts';
-import { programMissing, unless } from '../support/requirements.ts';
+import { unless } from '../support/requirements.ts';
 import { sharedFolder, temporaryFolder } from '../support/temporary-folder.ts';
-
-const NO_FAKETIME = programMissing('faketime', '--version');
-const LIBRARY = spawnSync('faketime', ['-f', '+0', 'printenv', 'LD_PRELOAD']).stdout?.toString().trim() ?? '';
 
 /** What this machine's clock shows when the agent starts. */
 const CLOCKS = [
@@ -68,7 +65,7 @@ function startAt(clock: string, folder: string, env: Record<string, string>): Ag
 
 /** The monotonic clock of such a machine is right. */
 function fakeClock(clock: string): Record<string, string> {
-  return { LD_PRELOAD: LIBRARY, FAKETIME: `@${clock}`, FAKETIME_DONT_FAKE_MONOTONIC: '1' };
+  return clockAt(`@${clock}`);
 }
 
 interface Status {

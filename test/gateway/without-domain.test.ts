@@ -2,17 +2,22 @@
 import { once } from 'node:events';
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import { request } from 'node:https';
-import type { AddressInfo } from 'node:net';
+import type { AddressInfo, LookupFunction } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { connect, createServer as createTlsServer } from 'node:tls';
 import type { Listener, Session } from '@ngrok/ngrok';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { installationFor } from '../../src/agent/join/installation.ts';
+import { enrol } from '../../src/agent/join/join-site.ts';
 import type { GatewayOptions } from '../../src/gateway/context/gateway-options.ts';
 import { EndOfSession } from '../../src/gateway/endpoints/session-end.ts';
 import type { Gateway } from '../../src/gateway/gateway.ts';
+import { NO_PROXIES } from '../../src/lib/network/proxy-rules.ts';
+import { systemClock } from '../../src/lib/time/clock.ts';
 import { issueCertificate } from '../support/certificates.ts';
+import { inviteTo } from '../support/enrolment.ts';
 import { freePorts } from '../support/free-ports.ts';
-import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';
+import { agentSession, managementClientOf, startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { startHttpService } from '../support/http-service.ts';
 import { listening } from '../support/loopback.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
@@ -45,6 +50,7 @@ async function serve(
   return listener;
 }
 
+const lookupLoopback: LookupFunction = (_name, { all }, done) => done(null, all ? [{ address: IP, family: 4 }] : IP, 4);
 const portOf = (listener: Listener) => Number(new URL(String(listener.url())).port);
 
 interface Answer {
@@ -53,12 +59,16 @@ interface Answer {
   body: string;
 }
 
-/** GET as programs do that trust the gateway's CA: the certificate must be for the address. */
+/** GET as programs do that trust the gateway's CA: the certificate must be for the address, or the name, of the URL. */
 function get({ sessionCa }: Gateway, url: string, headers: Record<string, string> = {}): Promise<Answer> {
+  const { hostname } = new URL(url);
+  const place = { lookup: lookupLoopback, servername: hostname === IP ? '' : hostname };
   return new Promise((resolve, reject) => {
     const answered = async (response: IncomingMessage) =>
       resolve({ status: response.statusCode, headers: response.headers, body: await text(response) });
-    request(url, { ca: sessionCa, headers, servername: '', agent: false }, answered).on('error', reject).end();
+    request(url, { ca: sessionCa, headers, agent: false, ...place }, answered)
+      .on('error', reject)
+      .end();
   });
 }
 
@@ -116,6 +126,28 @@ describe('an https endpoint of a gateway without a domain', () => {
     expect((await session.httpEndpoint().listen(false)).url()).toBe(first.url());
   });
 
+  it('of a device that has fewer ports has one that the device with all of them gives up', async () => {
+    const gateway = await start({ ports: 8 });
+    const installation = async () => installationFor(await inviteTo(gateway, { site: '*.hall.localhost' }), null, null);
+    const join = async (name: string) => {
+      const options = { name, proxies: NO_PROXIES, clock: systemClock, deadline: 0, onWait: () => {} };
+      const { enrolment } = await enrol(await installation(), options);
+      return agentSession(gateway).authtoken(enrolment.authtoken).connect();
+    };
+    const bind = (session: Session, name: string) =>
+      session.httpEndpoint().domain(`${name}.hall.localhost`).listen(false);
+    const greedy = await join('greedy');
+    for (let at = 0; at < 8; at += 1) await bind(greedy, `n${at}-greedy`);
+    const online = (end: string) =>
+      gateway.endpoints.list().filter(({ host }) => host.endsWith(`${end}.hall.localhost`));
+    const other = await join('other');
+    for (const count of [1, 2, 3, 4]) {
+      await bind(other, `n${count}-other`);
+      expect([online('greedy').length, online('other').length]).toEqual([8 - count, count]);
+    }
+    await expect(bind(other, 'n5-other')).rejects.toEqual(code('ERR_NGROK_18021'));
+  });
+
   it('is refused where its policy signs people in: browsers would send its cookies to other ports', async () => {
     const gateway = await start();
     const session = await agentSession(gateway).connect();
@@ -167,7 +199,7 @@ describe('an https endpoint of a gateway without a domain', () => {
       expect((await get(gateway, `${listener.url()}/api_keys`, { host })).body).toBe('upstream');
   });
 
-  it('keeps its URL when the gateway gets a domain, and new ones have names', async () => {
+  it('keeps its URL when the gateway gets a domain, and has a name besides, as new ones have', async () => {
     const dataDir = temporaryFolder();
     const httpsPorts = await freePorts(4);
     const before = await start({ dataDir, httpsPorts });
@@ -181,7 +213,20 @@ describe('an https endpoint of a gateway without a domain', () => {
     const listener = await serve(session, (_req, res) => void res.end('here'), 'cam.localhost');
     expect(listener.url()).toBe(url);
     expect(await get(gateway, String(url))).toMatchObject({ status: 200, body: 'here' });
-    expect((await session.httpEndpoint().listen(false)).url()).toMatch(/\.gateway\.example\.com:\d+$/);
+    const byName = `https://port-${portOf(listener)}.gateway.example.com:${gateway.httpsPort}`;
+    const api = await managementClientOf({ ...gateway, apiUrl: `https://${IP}:${gateway.httpsPort}` });
+    const [shown] = (await api.endpoints.list()).items;
+    expect(shown).toMatchObject({ url, domain_url: byName });
+    expect(await get(gateway, byName)).toMatchObject({ status: 200, body: 'here' });
+    const host = new URL(byName).hostname;
+    await expect(session.httpEndpoint().domain(host).listen(false)).rejects.toEqual(code('ERR_NGROK_319', 'itself'));
+    // Clients wait for its agent there, too.
+    for (const { owner } of gateway.endpoints.list()) owner.end(new EndOfSession('silent', 'of the test'));
+    const answer = get(gateway, byName);
+    const again = await agentSession(gateway, `${IP}:${gateway.httpsPort}`).connect();
+    await serve(again, (_req, res) => void res.end('again'), 'cam.localhost');
+    expect(await answer).toMatchObject({ status: 200, body: 'again' });
+    expect((await again.httpEndpoint().listen(false)).url()).toMatch(/\.gateway\.example\.com:\d+$/);
     // Devices that have joined by the address call the API there.
     expect((await get(gateway, `https://${IP}:${gateway.httpsPort}/api_keys`)).status).toBe(403);
   });
@@ -196,6 +241,10 @@ describe('an https endpoint of a gateway without a domain', () => {
 
 describe('a tls endpoint of a gateway without a domain', () => {
   it('passes TLS through at a port of the address', async () => {
+    const warned: string[] = [];
+    const onWarning = ({ message }: Error) => warned.push(message);
+    process.on('warning', onWarning);
+    onTestFinished(() => void process.off('warning', onWarning));
     const gateway = await start();
     const session = await agentSession(gateway).connect();
     const { certificatePem: cert, privateKeyPem: key } = await issueCertificate({ subject: 'CN=device', names: [IP] });
@@ -208,6 +257,7 @@ describe('a tls endpoint of a gateway without a domain', () => {
     const socket = connect({ host: IP, port: portOf(listener), ca: cert });
     await once(socket, 'secureConnect');
     expect(await text(socket)).toContain('over tls');
+    expect(warned.filter((message) => message.includes('memory leak'))).toEqual([]);
   });
 
   it('is refused where the gateway would decrypt what browsers send to all ports', async () => {

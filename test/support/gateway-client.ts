@@ -1,7 +1,7 @@
 import type { X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
-import { request } from 'node:https';
+import { type Agent, request } from 'node:https';
 import { text } from 'node:stream/consumers';
 import { connect } from 'node:tls';
 import type { Gateway } from '../../src/gateway/gateway.ts';
@@ -19,6 +19,8 @@ export class GatewayClient {
     private readonly gateway: Pick<Gateway, 'apiUrl' | 'httpsPort' | 'sessionCa'>,
     private readonly address: string,
     private readonly apiKey: string,
+    /** Left out: a connection for each request. */
+    private readonly agent: Agent | false = false,
   ) {}
 
   /** @param address the gateway's listening address */
@@ -37,7 +39,7 @@ export class GatewayClient {
       ca: this.gateway.sessionCa,
       method,
       path,
-      agent: false,
+      agent: this.agent,
       headers: {
         host,
         authorization: `Bearer ${this.apiKey}`,

@@ -16,6 +16,8 @@ export class NameServer {
   readonly asked: string[] = [];
 
   #tcp: Server | null = null;
+  /** How many further queries over TCP for a name fail. */
+  readonly #failingOverTcp = new Map<string, number>();
 
   private constructor(
     private readonly socket: Socket,
@@ -58,7 +60,7 @@ export class NameServer {
       while (unread.length >= 2 && unread.length >= 2 + unread.readUInt16BE(0)) {
         const query = decode(unread.subarray(2, 2 + unread.readUInt16BE(0)));
         unread = unread.subarray(2 + unread.readUInt16BE(0));
-        const answer = await this.#answerTo(query);
+        const answer = this.#failsOverTcp(query) ? failure(query) : await this.#answerTo(query);
         if (answer === null) continue;
         const length = Buffer.alloc(2);
         length.writeUInt16BE(answer.length);
@@ -96,6 +98,18 @@ export class NameServer {
   /** Ends {@link NameServer.break}. */
   mend(name: string): void {
     this.#failing.delete(name);
+  }
+
+  /** Answers SERVFAIL to so many queries over TCP for the name, such as those of a CA that validates it. */
+  breakOverTcp(name: string, queries: number): void {
+    this.#failingOverTcp.set(name, queries);
+  }
+
+  #failsOverTcp({ questions: [question] = [] }: Packet): boolean {
+    const name = question?.name.toLowerCase() ?? '';
+    const left = this.#failingOverTcp.get(name) ?? 0;
+    this.#failingOverTcp.set(name, left - 1);
+    return left > 0;
   }
 
   /** Delegates a zone to another server. */
@@ -147,6 +161,10 @@ export class NameServer {
       ? own
       : this.#records.filter((record) => record.name === wildcard).map((r) => ({ ...r, name }));
   }
+}
+
+function failure({ id = 0, questions = [] }: Packet): Buffer {
+  return encode({ type: 'response', id, flags: RECURSION_AVAILABLE | RCODES.SERVFAIL, questions, answers: [] });
 }
 
 /** Forwards a query to another server over UDP. */

@@ -29,6 +29,7 @@ interface PebbleOptions {
 export class Pebble {
   /** What it has logged. */
   readonly lines: string[] = [];
+  readonly #waiting = new Set<(line: string) => void>();
 
   private constructor(
     private readonly folder: string,
@@ -95,6 +96,20 @@ export class Pebble {
     return this.lines.filter((line) => line.includes(part)).length;
   }
 
+  /** Resolves as soon as it logs a line with a text, or after some milliseconds. */
+  logs(part: string, withinMs: number): Promise<void> {
+    return new Promise((resolve) => {
+      const end = () => {
+        clearTimeout(timer);
+        this.#waiting.delete(take);
+        resolve();
+      };
+      const take = (line: string) => (line.includes(part) ? end() : undefined);
+      const timer = setTimeout(end, withinMs);
+      this.#waiting.add(take);
+    });
+  }
+
   async stop(): Promise<void> {
     if (this.child.exitCode === null) {
       this.child.kill('SIGKILL');
@@ -110,6 +125,7 @@ export class Pebble {
       if (child.stdout === null) return;
       createInterface({ input: child.stdout }).on('line', (line) => {
         lines.push(line);
+        for (const take of this.#waiting) take(line);
         if (line.includes('ACME directory available at')) resolve();
       });
     });

@@ -5,6 +5,7 @@ import { messageOf } from '../../lib/errors.ts';
 import type { Dial } from '../../lib/network/dial.ts';
 import { namedServer } from '../../lib/tls/pinned-chain.ts';
 import { checkServerIdentity } from '../../lib/tls/tls-options.ts';
+import { isOfUnknownCa } from '../../lib/tls/tls-probe.ts';
 import { connectInTime, secureAt, type TrustedTime } from '../../lib/tls/trusted-time.ts';
 
 export interface GatewaySocketOptions {
@@ -14,6 +15,8 @@ export interface GatewaySocketOptions {
   ca: string | Uint8Array;
   /** See `pinnedProtocols`; left out: none. */
   protocols?: string[];
+  /** Whether the gateway has shown another chain before; left out: no. */
+  isAskedAgain?: boolean;
   /** Proves the time when this machine's clock is wrong; null or omitted: not supported. */
   time?: TrustedTime | null | undefined;
   /** TLS session of an earlier connection to the same gateway, to be resumed. */
@@ -42,13 +45,30 @@ const METERED_TLS = {
 export async function connectToGateway(options: GatewaySocketOptions, signal: AbortSignal): Promise<TLSSocket> {
   const { address, time } = options;
   const dialled = () => options.dial(address, signal);
-  const usual = async () => secureGateway(await dialled(), options, signal);
+  const usual = async () => {
+    try {
+      return await secureGateway(await dialled(), options, signal);
+    } catch (error) {
+      if (asksAtOnce(options) || !isOfUnknownCa(error)) throw error;
+      return secureGateway(await dialled(), { ...options, isAskedAgain: true }, signal);
+    }
+  };
   return connectInTime(time, signal, usual, async (proved) => {
     const tcp = await dialled();
     keepAlive(tcp, options);
     return secured(() => secureAt(proved, tcp, address, signal), tcp, signal);
   });
 }
+
+/**
+ * Whether the gateway is asked at once for a chain that the pinned CAs accept. By its address alone, earlier gateways take those who
+ * ask for clients, not for agents: they are asked only when they show another chain, which ends the connection anyway.
+ */
+function asksAtOnce({ address, protocols = [], isAskedAgain = false }: Asking): boolean {
+  return address.serverName !== undefined || protocols.length === 0 || isAskedAgain;
+}
+
+type Asking = Pick<GatewaySocketOptions, 'address' | 'protocols' | 'isAskedAgain'>;
 
 /** Does the usual TLS handshake on a connection to a gateway. @throws as {@link connectToGateway} */
 export async function secureGateway(
@@ -64,7 +84,7 @@ export async function secureGateway(
     host,
     checkServerIdentity,
     ca: Buffer.from(ca),
-    ...namedServer(serverName, protocols),
+    ...namedServer(serverName, asksAtOnce(options) ? protocols : []),
     ...(tlsSession && { session: tlsSession }),
     ...(isMetered && METERED_TLS),
   });

@@ -73,14 +73,19 @@ export function withoutPolicy<Row extends ManagedDomainRow>(row: Row): Row {
   return { ...row, policy: null, renews_at: null, job: null, due_at: null };
 }
 
-/** The domain under a policy. A new policy or key type starts a job; the same policy only restarts a job that is failing. */
+/**
+ * The domain under a policy. A new policy or key type starts a job; the same policy only restarts a job that is failing, which
+ * goes on with its order.
+ */
 export function withPolicy<Row extends ManagedDomainRow>(row: Row, policy: StoredCertificatePolicy, now: string): Row {
   const started = { policy, job: restartedJob(now, row.job), due_at: now };
   // An uploaded certificate is detached immediately; an automatic one serves until it is replaced.
   if (row.policy === null) return { ...row, ...started, certificate_id: null, renews_at: null };
   const isSame = row.policy.private_key_type === policy.private_key_type && row.policy.authority === policy.authority;
   const isFailing = row.job !== null && row.job.error_code !== null;
-  return isSame && !isFailing ? row : { ...row, ...started };
+  if (isSame && !isFailing) return row;
+  const order = isSame && row.job?.order ? { order: row.job.order } : {};
+  return { ...row, ...started, job: { ...started.job, ...order } };
 }
 
 /** Certificates that live for less are renewed after half of their lifetime: an outage of two days must not end them. */

@@ -10,6 +10,7 @@ import type { HttpChallenges, TlsAlpnChallenges } from '../certificates/challeng
 import type { DomainCertificates } from '../certificates/domain-certificates.ts';
 import type { LocalCa } from '../certificates/local-ca/local-ca.ts';
 import type { EdgeContext } from '../context/gateway-context.ts';
+import { coveringNames } from '../endpoints/domain-names.ts';
 import { nameOfPlace } from '../endpoints/endpoint-address.ts';
 import type { GatewayEndpoint, RefusesClient } from '../endpoints/online-endpoint.ts';
 import type { NamedPort } from '../endpoints/port-names.ts';
@@ -327,7 +328,9 @@ export class EdgeServer {
     if (isOwn) return name;
     const online = endpoints.peek('https', name) ?? endpoints.peek('tls', name);
     const lost = online === undefined ? endpoints.lost.covering('tls', name) : undefined;
-    return online?.host ?? (lost ? nameOfPlace(lost.place) : null);
+    const bound = online?.host ?? (lost ? nameOfPlace(lost.place) : null);
+    // Clients may know what was bound under a name by another one.
+    return bound === null || coveringNames(name).includes(bound) ? bound : name;
   }
 
   /** Whether a service or an endpoint takes precedence over an edge's host, perhaps a wildcard, for a name. */

@@ -4,6 +4,7 @@ import type { TLSSocket } from 'node:tls';
 import { Repeats } from '../../lib/log/repeats.ts';
 import { PendingConnections, PendingHandshake } from '../../lib/network/pending-connections.ts';
 import type { ClientHello } from '../../lib/tls/client-hello.ts';
+import { askedCas } from '../../lib/tls/pinned-chain.ts';
 import { ACME_TLS_PROTOCOL, answerTlsAlpn, type TlsAlpnChallenges } from '../certificates/challenges/challenges.ts';
 import type { EdgeContext } from '../context/gateway-context.ts';
 import type {
@@ -126,8 +127,9 @@ export class TlsMux {
    */
   accept(socket: Socket, only?: TlsEdgeRoute, at?: NamedPort): void {
     const { limits, slots } = this.options;
-    // An error is followed by 'close'.
+    // An error is followed by 'close', for which each part that a connection passes has a listener: some ten.
     socket.on('error', () => {});
+    socket.setMaxListeners(20);
     const timer = setTimeout(() => socket.destroy(), limits.handshakeTimeout);
     const pending = new PendingHandshake(socket);
     const handshakeBegins = () => {
@@ -337,7 +339,9 @@ export class TlsMux {
     const secured = await handshakes.secure(client, { protocols, owner, ...(demands && { demands }) });
     if (secured === null) return;
     if (at) this.options.named.set(secured, at);
-    if (hostName === '' && hello.protocols.length === 0) this.#detectAgent(socket, secured, plan);
+    // Agents ask for no protocol, or for a chain of the CA that they have pinned.
+    const mayBeAgent = hello.protocols.length === 0 || askedCas(hello.protocols).length > 0;
+    if (hostName === '' && mayBeAgent) this.#detectAgent(socket, secured, plan);
     else this.#serveHttp(socket, secured, plan);
   }
 

@@ -65,9 +65,24 @@ export function publicApiHost(settings: Pick<DomainSettings, 'baseDomain' | 'ip'
 }
 
 /** Whether the gateway itself serves a name, so that nobody else can use it. */
-export function isGatewayName(domain: string, { baseDomain, cnameZone, acmeZone }: DomainSettings): boolean {
+export function isGatewayName(domain: string, settings: DomainSettings): boolean {
+  const { baseDomain, cnameZone, acmeZone } = settings;
   const own = [baseDomain, connectHost(baseDomain), apiHost(baseDomain), signInHost(baseDomain)];
-  return own.includes(domain) || [cnameZone, acmeZone].some((zone) => domain === zone || domain.endsWith(`.${zone}`));
+  if (own.includes(domain) || portOfHost(domain, settings) !== null) return true;
+  return [cnameZone, acmeZone].some((zone) => domain === zone || domain.endsWith(`.${zone}`));
+}
+
+const PORT_HOST = /^port-([1-9]\d{0,4})\./;
+
+/** The name of a port of the gateway's address, which has got a domain; null: it has none. */
+export function hostOfPort(port: number, settings: Pick<DomainSettings, 'baseDomain' | 'ip'>): string | null {
+  return settings.ip && !hasNoDomain(settings) ? `port-${port}.${settings.baseDomain}` : null;
+}
+
+/** The port that a {@link hostOfPort} stands for; null: it stands for none. */
+export function portOfHost(host: string, settings: Pick<DomainSettings, 'baseDomain' | 'ip'>): number | null {
+  const port = Number(PORT_HOST.exec(host)?.[1]);
+  return port <= 65_535 && host === hostOfPort(port, settings) ? port : null;
 }
 
 /** They depend only on name and account, so that DNS records stay valid when a domain is deleted and reserved again. */

@@ -5,7 +5,7 @@ import { quote } from '../../lib/errors.ts';
 import { type HostnameFlaw, hostnameFlaws, MAX_HOSTNAME } from '../../lib/network/hostname-grammar.ts';
 import { urlHostOf } from '../../lib/network/ip-address.ts';
 import type { Binding } from '../../management/resources/acl-rule.ts';
-import { isInternalName } from './domain-names.ts';
+import { type DomainSettings, isInternalName } from './domain-names.ts';
 import type { LiveEndpoint } from './live-view.ts';
 import type { EndpointAddress, EndpointProtocol } from './online-endpoint.ts';
 
@@ -29,6 +29,8 @@ interface NamedPorts {
   nameAt(port: number): string | null;
   /** Where clients reach a name; null: at no port yet. */
   urlOf(protocol: string, name: string): string | null;
+  /** Where they reach it besides, by a name of the gateway's domain; null: nowhere. */
+  domainUrlOf(address: EndpointAddress, domains: DomainSettings, httpsPort: number): string | null;
 }
 
 /** The address that an agent asks for; null where it leaves the choice to the gateway. */

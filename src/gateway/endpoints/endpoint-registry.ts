@@ -70,7 +70,7 @@ type EndpointEvents = Record<'added' | 'retired' | 'removed', [endpoint: OnlineE
   Record<'labeled' | 'unlabeled', [tunnel: LabeledUpstream]>;
 
 export class EndpointRegistry extends EventEmitter<EndpointEvents> implements EndpointDirectory {
-  readonly lost = new LostAddresses();
+  readonly lost: LostAddresses;
   readonly #online = new EndpointIndex();
   /** Offline, but some of their connections are still open. */
   readonly #retired = new Set<OnlineEndpoint>();
@@ -82,6 +82,12 @@ export class EndpointRegistry extends EventEmitter<EndpointEvents> implements En
   /** When labelled tunnels were bound or had their last connections, counted on. */
   readonly #turns = new WeakMap<LabeledUpstream, number>();
   #lastTurn = 0;
+
+  /** @param boundAs the name under which what clients know by another one was bound; left out: clients use no others */
+  constructor(private readonly boundAs: (host: string) => string = (host) => host) {
+    super();
+    this.lost = new LostAddresses(undefined, boundAs);
+  }
 
   /**
    * The endpoint that serves a public name: an exact match, else the most specific wildcard. The members of a pool take
@@ -259,7 +265,7 @@ export class EndpointRegistry extends EventEmitter<EndpointEvents> implements En
   #poolFor(scheme: NamedProtocol, host: string): RoundRobin<OnlineEndpoint> | undefined {
     const pools = this.#named[scheme];
     const other = SAME_PORT[scheme];
-    for (let name = host; name !== ''; name = nextWildcard(name)) {
+    for (let name = this.boundAs(host); name !== ''; name = nextWildcard(name)) {
       const pool = pools.get(name);
       if (pool) return pool;
       if (other !== null && this.#named[other].has(name)) return undefined;
@@ -356,12 +362,18 @@ export class LostAddresses extends EventEmitter<Record<'found', [place: string]>
   /** Of those that a restart has taken, in milliseconds of the clock: when it was, and until when they are expected. */
   #restart = { at: 0, until: 0 };
 
-  /** @param now milliseconds that only grow */
-  constructor(private readonly now: () => number = () => performance.now()) {
+  /** @param now milliseconds that only grow @param boundAs as in {@link EndpointRegistry} */
+  constructor(
+    private readonly now: () => number = () => performance.now(),
+    private readonly boundAs: (host: string) => string = (host) => host,
+  ) {
     super();
   }
 
   note(address: Omit<LostAddress, 'until'>, absence: Absence): void {
+    const known = this.#lost.get(address.place);
+    // It has not been back since the restart.
+    if (absence === 'lost' && known?.absence === 'restarted' && this.at(address.place)) return;
     const at = this.now();
     const until = at + (absence === 'leaving' ? LEAVING_MS : LOST_MS);
     if (absence === 'restarted') this.#restart = { at, until };
@@ -372,8 +384,10 @@ export class LostAddresses extends EventEmitter<Record<'found', [place: string]>
   found(place: string): void {
     const lost = this.#lost.get(place);
     if (lost === undefined) return;
-    const { at } = this.#restart;
-    if (lost.absence === 'restarted') this.#restart = { at, until: Math.min(this.now() + LOST_MS, at + RESTARTED_MS) };
+    const [now, { at, until }] = [this.now(), this.#restart];
+    // One that comes later says nothing of those that have been given up.
+    if (lost.absence === 'restarted' && now < until)
+      this.#restart = { at, until: Math.min(now + LOST_MS, at + RESTARTED_MS) };
     this.#lost.delete(place);
     this.emit('found', place);
   }
@@ -389,7 +403,7 @@ export class LostAddresses extends EventEmitter<Record<'found', [place: string]>
 
   covering(port: 'http' | 'tls', host: string): LostAddress | undefined {
     if (this.#lost.size === 0) return undefined;
-    for (const name of coveringNames(host)) {
+    for (const name of coveringNames(this.boundAs(host))) {
       const lost = this.at(namePlace(port, name));
       if (lost) return lost;
     }

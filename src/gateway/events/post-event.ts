@@ -47,5 +47,6 @@ export async function postEvent(
   if (status >= 200 && status <= 299) return answer;
   const isRefusal =
     status >= 400 && status <= 499 && !NO_REFUSALS.has(status) && !(isChat && ABOUT_DESTINATION.has(status));
-  throw new NotAccepted(answer, isRefusal, parseRetryAfter(namedValues(response.headers)['retry-after']?.[0]));
+  const { 'retry-after': [retryAfter] = [], date: [date] = [] } = namedValues(response.headers);
+  throw new NotAccepted(answer, isRefusal, parseRetryAfter(retryAfter, date));
 }

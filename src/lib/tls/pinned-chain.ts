@@ -49,8 +49,10 @@ export function namedServer(
   serverName: string | undefined,
   protocols: string[],
 ): { servername?: string; ALPNProtocols?: string[] } {
-  if (serverName === undefined) return {}; // A gateway takes those with protocols for clients, not for agents.
-  return { servername: serverName, ...(protocols.length > 0 && { ALPNProtocols: protocols }) };
+  return {
+    ...(serverName !== undefined && { servername: serverName }),
+    ...(protocols.length > 0 && { ALPNProtocols: protocols }),
+  };
 }
 
 /** The ids of the CAs that a client asks for. */

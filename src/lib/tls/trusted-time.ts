@@ -77,7 +77,8 @@ export async function secureAt(
   { host, serverName }: { host: string; serverName: string | undefined },
   signal: AbortSignal,
 ): Promise<TLSSocket> {
-  const named = namedServer(serverName, pinnedProtocols(proved.ca.toString()));
+  // The proof names the certificate that clients without a name are shown.
+  const named = namedServer(serverName, serverName === undefined ? [] : pinnedProtocols(proved.ca.toString()));
   // Without a session to resume: the server has to show its certificate.
   const tls = connect({ socket, host, rejectUnauthorized: false, ...named });
   tls.on('close', () => socket.destroy());

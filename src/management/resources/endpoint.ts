@@ -95,6 +95,12 @@ export const Endpoint = z
     port: z.int().optional().describe('The port of the URL, also where the URL leaves it out.'),
     url: z.string().optional().describe('Where clients reach it.'),
     public_url: z.string().optional().describe('Deprecated alias of `url`.'),
+    domain_url: z
+      .string()
+      .optional()
+      .describe(
+        "Where clients reach it besides, by a name of the gateway's domain, if its URL is a port of the gateway's address. Not in ngrok's API.",
+      ),
     region: z.string().optional().describe(NO_REGION),
     metadata: z.string().optional().describe('A text for programs, from the agent or the request that created it.'),
     description: z.string().optional().describe('A text for people, from the agent or the request that created it.'),

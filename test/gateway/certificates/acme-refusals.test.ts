@@ -205,6 +205,21 @@ describe('an ACME CA that does not issue', () => {
     expect(failure.retryAfter).toBeLessThanOrEqual(3600);
   });
 
+  it('is asked again after as many seconds as a date says by its own clock', async () => {
+    orderIsReady();
+    const dayLater = (seconds: number) => new Date(Date.now() + 86_400_000 + seconds * 1000).toUTCString();
+    const headers = { Date: dayLater(0), 'Retry-After': dayLater(1) };
+    ca.replies['/finalize'] = [{ headers, body: { status: 'processing' } }];
+    ca.replies['/order/1'] = [
+      { headers: { ...headers, 'Retry-After': dayLater(3000) }, body: { status: 'processing' } },
+    ];
+    const failure = await issuer()
+      .issue(request, neverAborted)
+      .catch((error) => error);
+    expect(failure.retryAfter).toBeGreaterThan(2990);
+    expect(failure.retryAfter).toBeLessThanOrEqual(3001);
+  });
+
   it.each([
     ['a rejected nonce', problem(400, 'badNonce', 'old nonce')],
     ['a refusal', problem(403, 'unauthorized', 'no')],

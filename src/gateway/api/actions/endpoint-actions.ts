@@ -234,6 +234,11 @@ function hostportOf({ host, port, url, internal }: LiveEndpoint): string {
   return shown && isAddressOfUrl(shown.hostname) ? shown.host : `${host}:${port}`;
 }
 
+function domainUrlOf({ addresses, domains }: ApiContext, { proto, host, port, internal }: LiveEndpoint): string | null {
+  const address = { protocol: proto as EndpointProtocol, host, port, internal };
+  return addresses.byPort?.domainUrlOf(address, domains, addresses.ports.https) ?? null;
+}
+
 /** An endpoint that is online, as the API answers it. */
 export function showEndpoint(context: ApiContext, endpoint: LiveEndpoint): Endpoint {
   const { store, links } = context;
@@ -242,6 +247,7 @@ export function showEndpoint(context: ApiContext, endpoint: LiveEndpoint): Endpo
   const isAddress = endpoint.proto === 'tcp' && !endpoint.internal;
   const tcp_addr = isAddress ? tcpAddressAt(context, endpoint.port) : null;
   const probe = probeAt(context, endpoint.url);
+  const domainUrl = domainUrlOf(context, endpoint);
   return {
     id: endpoint.id,
     uri: links.of(endpoints, endpoint.id),
@@ -255,6 +261,7 @@ export function showEndpoint(context: ApiContext, endpoint: LiveEndpoint): Endpo
     port: endpoint.port,
     url: endpoint.url,
     public_url: endpoint.url,
+    ...(domainUrl !== null && { domain_url: domainUrl }),
     region: '',
     metadata: endpoint.metadata,
     description: endpoint.description,

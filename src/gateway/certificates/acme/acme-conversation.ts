@@ -40,7 +40,7 @@ export class Conversation {
   async send(url: string, method: 'GET' | 'HEAD' | 'POST', body: string | null): Promise<CaResponse> {
     const response = await this.#exchange(url, method, body);
     const { status, headers, text } = response;
-    const retryAfterMs = parseRetryAfter(headers['retry-after']);
+    const retryAfterMs = parseRetryAfter(headers['retry-after'], headers.date);
     this.clock = clockProblem(headers.date, Date.now());
     this.retryAfter = retryAfterMs === null ? null : Math.ceil(retryAfterMs / 1000);
     if (status < 400) return response;

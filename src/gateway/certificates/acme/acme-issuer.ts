@@ -204,7 +204,9 @@ export class AcmeIssuer implements CertificateIssuer {
     const { directoryUrl } = this.options.ca.options;
     const failures: ValidationFailed[] = [];
     let earlier = begun && begun.authority === directoryUrl ? await AcmeOrder.resume(begun.url, account, clock) : null;
-    for (const type of types) {
+    // A validation that came while nobody answered says nothing of the challenge.
+    const tried = earlier === null ? types : [...types.slice(0, 1), ...types];
+    for (const type of tried) {
       const order = earlier ?? (await AcmeOrder.begin(name.domain, terms, account, clock));
       // From here on, a restart continues this order.
       if (earlier === null) await keep?.({ authority: directoryUrl, url: order.url, privateKeyPem });

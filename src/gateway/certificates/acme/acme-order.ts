@@ -5,7 +5,14 @@ import type { Clock } from '../../../lib/time/clock.ts';
 import { certificatesIn } from '../../../lib/tls/pinned-chain.ts';
 import { IssueError } from '../issuing/certificate-issuer.ts';
 import type { AcmeAccount } from './acme-account.ts';
-import { AcmeProblem, type CaResponse, detailOf, type ProblemDocument, problemType } from './acme-conversation.ts';
+import {
+  AcmeProblem,
+  type CaResponse,
+  detailOf,
+  isRefusedForGood,
+  type ProblemDocument,
+  problemType,
+} from './acme-conversation.ts';
 import { readAnswer } from './acme-requests.ts';
 
 const CHALLENGE_TYPES = ['http-01', 'tls-alpn-01', 'dns-01'] as const;
@@ -24,7 +31,7 @@ export class ValidationFailed extends Error {
   readonly type: string;
 
   constructor(
-    readonly challenge: ChallengeType,
+    readonly challenge: string,
     document: ProblemDocument,
   ) {
     super(detailOf(document) || 'no reason was given');
@@ -170,17 +177,30 @@ export class AcmeOrder {
     const withdraw = await publish({ type, token, keyAuthorization: this.account.keyAuthorization(token) });
     try {
       // One that was sent before is under way.
-      if (challenge.status !== 'processing') await this.account.post(challenge.url, {});
+      if (challenge.status !== 'processing') await this.#respond(url, challenge.url);
       await this.#awaitValidation(url, type);
     } finally {
       withdraw();
     }
   }
 
+  /** Tells the CA that a challenge can be validated, unless that has been done before, and failed or succeeded meanwhile. */
+  async #respond(authorization: string, challenge: string): Promise<void> {
+    try {
+      await this.account.post(challenge, {});
+    } catch (error) {
+      const isSettled = async () => (await this.#authorization(authorization)).status !== 'pending';
+      if (!(error instanceof AcmeProblem && isRefusedForGood(error) && (await isSettled()))) throw error;
+    }
+  }
+
   async #awaitValidation(url: string, type: ChallengeType): Promise<void> {
     const fetch = async () => {
-      const found = await this.#authorization(url);
-      return { status: found.status, challenge: found.challenges.find((offered) => offered.type === type) };
+      const { status, challenges } = await this.#authorization(url);
+      const own = challenges.find((offered) => offered.type === type);
+      // An order that is continued may have failed by another challenge.
+      const failed = status === 'pending' ? undefined : challenges.find(({ error }) => error !== undefined);
+      return { status, challenge: own?.error === undefined ? (failed ?? own) : own };
     };
     const { status, challenge } = await this.#poll('the validation', fetch, (found) => {
       // Some CAs leave the authorization pending after a failure, so that the client can retry (section 8.2).
@@ -188,7 +208,7 @@ export class AcmeOrder {
       return found.status !== 'pending' || hasGivenUp;
     });
     if (status === 'valid') return;
-    throw new ValidationFailed(type, challenge?.error ?? {});
+    throw new ValidationFailed(challenge?.type ?? type, challenge?.error ?? {});
   }
 
   async #authorization(url: string): Promise<Authorization> {

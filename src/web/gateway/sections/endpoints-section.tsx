@@ -218,6 +218,7 @@ export const endpointsSection = resource<Endpoint>(RESOURCES.endpoints, {
   },
   facts: (endpoint) => [
     { label: 'URL', value: <AddressView url={endpointUrl(endpoint)} /> },
+    ...optional('By name', endpoint.domain_url && <AddressView url={endpoint.domain_url} />),
     ...optional('Device', endpoint.device && <ItemLink id={endpoint.device.id} />),
     { label: 'Protocol', value: endpoint.proto.toUpperCase() },
     { label: 'Reach', value: reachOf(endpoint) },
