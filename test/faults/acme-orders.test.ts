@@ -134,11 +134,12 @@ class OrderedNames {
       .poll(
         async () => {
           await this.retryRefused();
-          return (await this.#in('provisioning')).length + (await this.#in('failing')).length;
+          const open = [...(await this.#in('provisioning')), ...(await this.#in('failing'))];
+          return open.map((each) => `${each.domain} ${JSON.stringify(each.certificate_management_status)}`);
         },
-        { timeout: 600_000, interval: 500 },
+        { timeout: 300_000, interval: 500 },
       )
-      .toBe(0);
+      .toEqual([]);
   }
 
   async #setPolicy(id: string, type: 'ecdsa' | 'rsa'): Promise<void> {
