@@ -61,6 +61,8 @@ export interface ChannelHost extends CreditHost {
   windowIncrement(streamId: number, increment: number): void;
   reset(streamId: number, code: MuxError): void;
   forget(channel: Channel): void;
+  /** A whole request was read: its answer will be written. */
+  answersSoon(): void;
   /** A channel transfers bulk. Called with each further credit of it. */
   carriesBulk(): void;
 }
@@ -236,6 +238,11 @@ export class Channel implements Sender {
     if (this.#paused || this.#closed) return;
     this.#deliver();
     if (!this.#paused) this.#grantCredit();
+  }
+
+  /** What was received is a whole request, which is answered now. */
+  answersSoon(): void {
+    this.host.answersSoon();
   }
 
   /** Credits what was received so far, however little it is. */

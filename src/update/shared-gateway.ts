@@ -3,6 +3,7 @@ import { messageOf, OperatorError } from '../lib/errors.ts';
 import { ownCommand } from '../lib/process/own-command.ts';
 import { systemClock } from '../lib/time/clock.ts';
 import type { Host } from '../service/host.ts';
+import { GATEWAY_SERVICE, socketOf } from '../service/service.ts';
 import type { ProgramPaths } from '../service/unit.ts';
 import { GatewayService, settingsOfGateway } from './gateway-service.ts';
 import type { AgentView, TrialMachine } from './trial.ts';
@@ -49,6 +50,21 @@ export class ClusterGatewayService extends GatewayService {
     );
     // A gateway that cannot be drained may be the reason for the update, or for going back.
     if (problem !== null) this.tell(`gateway stopped with its agents: ${problem}`);
+    await this.#closeSockets();
+  }
+
+  /**
+   * Has clients go to other gateways while the process still accepts those that have come here. Later, what waits in the sockets that
+   * systemd holds would be reset with them. There are none when the ports are not held.
+   */
+  async #closeSockets(): Promise<void> {
+    const unit = socketOf(GATEWAY_SERVICE.name);
+    try {
+      const state = await this.host.run('systemctl', 'show', '--property=LoadState', '--value', unit);
+      if (state.trim() === 'loaded') await this.host.run('systemctl', 'stop', unit);
+    } catch (error) {
+      this.tell(`ports not closed before the gateway stops, so that clients may be cut off: ${messageOf(error)}`);
+    }
   }
 }
 

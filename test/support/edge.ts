@@ -109,6 +109,7 @@ export function othersWith(owner: () => NodePlace | undefined): OtherNodes {
     ...{ withName: owner, withHttpName: owner, withTcpPort: owner, withShared: owner, withInternal: owner },
     ...{ knows: () => true, catchUp: async () => {}, failed: () => {}, answered: () => {}, serves: () => true },
     expectAt: () => undefined,
+    expectedHere: () => '',
     primary: undefined,
     forAgents: undefined,
   };

@@ -8,6 +8,7 @@ import type { Periods } from '../context/gateway-options.ts';
 import { type NodeQuestion, RelayTickets } from '../edge/relays/relay-tickets.ts';
 import { Relays, type RelaysOptions } from '../edge/relays/relays.ts';
 import type { LiveEndpoint, LiveTunnel, LiveView, Revocation } from '../endpoints/live-view.ts';
+import { expectedIn } from '../endpoints/online-addresses-file.ts';
 import {
   type EndpointProtocol,
   type LabeledUpstream,
@@ -48,6 +49,8 @@ const CHECKS = 4;
 /** How often, at most, and for how long a client's unknown name is looked up in the shared database. */
 const CATCH_UP_MS = 100;
 const CATCH_UP_LIMIT_MS = 300;
+/** For so long after its start, at most, unknown names wait for what the others say. */
+const EXPECTING_MS = 1_000;
 /** For so long a start waits for what this gateway lacks, when it was cut off from the database. */
 const START_MS = 2_500;
 /** Parts of the period after which others take a gateway for lost: one without an answer looks for another way before. */
@@ -74,6 +77,8 @@ export class Cluster {
   #caughtUpAt = Number.NEGATIVE_INFINITY;
   /** The next one, which has not begun. */
   #nextCatchUp: Promise<void> | null = null;
+  /** Resolves when the other nodes have said which agents they expect back, or do not in time. */
+  #expecting: Promise<void> = Promise.resolve();
   /** What is known of the other nodes as long as the database has not answered, and what is noted of them since. */
   #others: OtherGateways;
   #noting: Promise<void> = Promise.resolve();
@@ -175,7 +180,28 @@ export class Cluster {
     const open = () => relays.databases.open(this.#others.map(placeOfNode));
     postgres.detourBy({ open, afterMs: this.#periods.silentMs / DETOUR_PARTS });
     this.#counted = new CountedByOthers(known, relays);
+    const expecting = withDeadline(this.#expectAsOthers(relays), 'asking which agents are expected', EXPECTING_MS);
+    // It goes on; unknown names wait no longer.
+    this.#expecting = expecting.catch(() => {});
     return relays;
+  }
+
+  /**
+   * Expects the agents that other nodes expect. Their sessions may have ended while this one started, so its copy no longer has their
+   * names.
+   */
+  async #expectAsOthers(relays: Pick<Relays, 'ask'>): Promise<void> {
+    const { endpoints } = this.context;
+    const ask = async (node: OtherGateways[number]) => {
+      // Why one does not answer is logged where it is asked. Earlier versions do not.
+      const text = await relays.ask(placeOfNode(node), 'expected').catch(() => '');
+      for (const address of expectedIn(text)) {
+        const { place } = address;
+        const isServed = endpoints.atPlace(place).length > 0 || [...this.rows.at(place)].length > 0;
+        if (!isServed) endpoints.lost.note(address, 'lost');
+      }
+    };
+    await Promise.all(this.#others.map(ask));
   }
 
   /** The next labelled tunnel that matches, or one that does at another node. */
@@ -316,6 +342,7 @@ export class Cluster {
 
   /** Clients ask for names that have come online a moment ago, and for any others: the database is asked only so often. */
   async catchUp(): Promise<void> {
+    await this.#expecting;
     if (this.nodes.isCutOff) return;
     this.#nextCatchUp ??= this.#catchUpLater();
     await Promise.race([this.#nextCatchUp, delay(CATCH_UP_LIMIT_MS, undefined, { ref: false })]);

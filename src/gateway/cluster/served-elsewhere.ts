@@ -6,6 +6,7 @@ import { coveringNames } from '../endpoints/domain-names.ts';
 import { namePlace, placeOf, tcpPlace } from '../endpoints/endpoint-address.ts';
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
 import type { LiveEndpoint } from '../endpoints/live-view.ts';
+import { expectedText } from '../endpoints/online-addresses-file.ts';
 import type { InternalAddress, Labels, LostAddress } from '../endpoints/online-endpoint.ts';
 import type { PortOpener } from '../endpoints/tcp-port-allocator.ts';
 import { type Nodes, placeOfNode } from './nodes.ts';
@@ -56,6 +57,10 @@ export class ServedElsewhere implements OtherNodes {
       return endpoints.lost.at(place);
     }
     return undefined;
+  }
+
+  expectedHere(): string {
+    return expectedText(this.options.endpoints.lost.all());
   }
 
   failed(id: string): void {

@@ -6,7 +6,7 @@ import { Repeats } from '../../lib/log/repeats.ts';
 import { type EndpointRegistry, lostAddressOf } from './endpoint-registry.ts';
 import type { OnlineEndpoint } from './online-endpoint.ts';
 
-const Line = z.strictObject({ place: z.string(), credentialId: z.string(), needsHandshake: z.boolean() });
+const Line = z.object({ place: z.string(), credentialId: z.string(), needsHandshake: z.boolean() });
 type Line = z.output<typeof Line>;
 
 /** Milliseconds after which new addresses are written, all together. */
@@ -77,7 +77,7 @@ export class OnlineAddressesFile {
       this.#tidy();
       return;
     }
-    const text = textOf(this.#new);
+    const text = expectedText(this.#new);
     this.#new = [];
     this.#write(() => appendFile(this.path, text, { mode: MODE }));
   }
@@ -85,8 +85,7 @@ export class OnlineAddressesFile {
   /** Writes the file again, unless it has nothing too much. */
   #tidy(): void {
     const present = new Map<string, Line>();
-    for (const { place, credentialId, needsHandshake } of this.endpoints.lost.all())
-      present.set(place, { place, credentialId, needsHandshake });
+    for (const address of this.endpoints.lost.all()) present.set(address.place, address);
     for (const endpoint of this.endpoints.list()) {
       if (!endpoint.isCloud) present.set(lostAddressOf(endpoint).place, lostAddressOf(endpoint));
     }
@@ -94,7 +93,7 @@ export class OnlineAddressesFile {
     this.#lines = present;
     this.#new = [];
     this.#write(async () => {
-      await writeFile(`${this.path}.tmp`, textOf(present.values()), { mode: MODE });
+      await writeFile(`${this.path}.tmp`, expectedText(present.values()), { mode: MODE });
       await rename(`${this.path}.tmp`, this.path);
     });
   }
@@ -117,12 +116,20 @@ export class OnlineAddressesFile {
       return [];
     }
     if (!/(?:^|\n)$/.test(text)) this.#write(() => appendFile(this.path, '\n', { mode: MODE }));
-    return text.split('\n').flatMap(lineOf);
+    return expectedIn(text);
   }
 }
 
-function textOf(lines: Iterable<Line>): string {
-  return [...lines].map((line) => `${JSON.stringify(line)}\n`).join('');
+/** Addresses whose agents are expected, for another process; see {@link expectedIn}. */
+export function expectedText(addresses: Iterable<Line>): string {
+  return [...addresses]
+    .map(({ place, credentialId, needsHandshake }) => `${JSON.stringify({ place, credentialId, needsHandshake })}\n`)
+    .join('');
+}
+
+/** What can be read of an {@link expectedText}. */
+export function expectedIn(text: string): Line[] {
+  return text.split('\n').flatMap(lineOf);
 }
 
 function lineOf(text: string): Line[] {

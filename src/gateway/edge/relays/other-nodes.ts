@@ -28,6 +28,8 @@ export interface OtherNodes {
   catchUp(): Promise<void>;
   /** The address of a name whose node cannot be reached, when its agent may come back there or elsewhere. */
   expectAt(port: 'tls', host: string): LostAddress | undefined;
+  /** The addresses whose agents are expected back here, as a text for a node that starts. */
+  expectedHere(): string;
   /** A node could not be reached: until it has answered, others come first. */
   failed(id: string): void;
   answered(id: string): void;

@@ -9,8 +9,11 @@ import {
 } from '../../../lib/network/proxy-protocol.ts';
 import type { InternalAddress } from '../../endpoints/online-endpoint.ts';
 
-/** What a node asks another one about itself: the figures of the dashboard, Prometheus text, history, or whether it answers at all. */
-export type NodeQuestion = 'counted' | 'metrics' | 'history' | 'alive';
+/**
+ * What a node asks another one about itself: the figures of the dashboard, Prometheus text, history, which agents it expects back, or
+ * whether it answers at all.
+ */
+export type NodeQuestion = 'counted' | 'metrics' | 'history' | 'expected' | 'alive';
 
 /**
  * What a connection of another node is for: the port of that name (`agents`: that of agents alone), a tcp endpoint's port, bytes

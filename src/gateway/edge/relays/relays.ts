@@ -120,6 +120,7 @@ export class Relays extends EventEmitter<RelayEvents> {
     const port = this.#relayed.get(client)?.port;
     if (port === 'database') return (secured) => this.databases.serve(secured);
     if (port === 'alive') return async (secured) => void secured.end();
+    if (port === 'expected') return async (secured) => void secured.end(this.options.nodes.expectedHere());
     const isQuestion = port === 'counted' || port === 'metrics' || port === 'history';
     if (!isQuestion || this.listenerCount('asked') === 0) return undefined;
     return async (secured) => {
@@ -186,7 +187,7 @@ export class Relays extends EventEmitter<RelayEvents> {
   passAgentOn(agent: Socket, port: 'tls' | 'agents', passed = () => {}): boolean {
     const node = this.isRelayed(agent) ? undefined : this.options.nodes.forAgents;
     if (node === undefined) return false;
-    this.pass(agent, node, port).then(passed, () => refuse(agent, port));
+    this.pass(agent, node, port, true).then(passed, () => refuse(agent, port));
     return true;
   }
 
@@ -197,7 +198,7 @@ export class Relays extends EventEmitter<RelayEvents> {
   }
 
   /** @param client nothing of it has been read, also when this fails @throws when no node that serves it can be reached */
-  async pass(client: Socket, node: NodePlace, port: RelayedPort): Promise<void> {
+  async pass(client: Socket, node: NodePlace, port: RelayedPort, isAgent = false): Promise<void> {
     const { tickets } = this.options;
     const from = new ClientConnection(client, 0, null);
     // As long as no node has answered it, any of them can have it.
@@ -213,7 +214,7 @@ export class Relays extends EventEmitter<RelayEvents> {
     });
     if (client.destroyed) return void link.destroy();
     client.allowHalfOpen = true;
-    const passedOn = new PassedOn({ client, link, port, leg });
+    const passedOn = new PassedOn({ client, link, port, leg, isAgent });
     this.#links.add(passedOn);
     const unwatch = health.watch(passedOn);
     link.once('close', () => {
@@ -222,7 +223,7 @@ export class Relays extends EventEmitter<RelayEvents> {
     });
   }
 
-  /** Ends passed-on connections on which nothing waits for an answer. */
+  /** Ends passed-on connections of clients on which nothing waits for an answer. */
   closeIdle(): void {
     const now = performance.now();
     for (const passedOn of this.#links) passedOn.endIfIdle(now);
@@ -258,25 +259,28 @@ export class Relays extends EventEmitter<RelayEvents> {
   }
 }
 
-/** A client's connection and the one to the node that serves it. */
+/** A client's or an agent's connection and the one to the node that serves it. */
 class PassedOn implements NodeLink {
   readonly node: NodePlace;
   readonly spare: NodePlace | undefined;
   readonly #client: Socket;
   readonly #link: Socket;
   readonly #port: RelayedPort;
+  readonly #isAgent: boolean;
   readonly #unpipe: () => void;
   /** When the first bytes were sent that nothing has followed; null: something has. */
   #unansweredSince: number | null = null;
   #sentAt = Number.NEGATIVE_INFINITY;
   #answeredAt: number | null = null;
 
-  constructor({ client, link, port, leg }: { client: Socket; link: Socket; port: RelayedPort; leg: Leg }) {
+  constructor(of: { client: Socket; link: Socket; port: RelayedPort; leg: Leg; isAgent: boolean }) {
+    const { client, link, port, leg, isAgent } = of;
     this.node = leg.node;
     this.spare = leg.spare;
     this.#client = client;
     this.#link = link;
     this.#port = port;
+    this.#isAgent = isAgent;
     // A ClientHello is on its way.
     if (beginsWithHello(port)) this.#sent();
     client.on('data', ({ length }: Buffer) => {
@@ -309,8 +313,12 @@ class PassedOn implements NodeLink {
     refuse(this.#client, this.#answeredAt === null ? this.#port : null);
   }
 
-  /** Ends it when the last bytes were an answer, and some time ago. */
+  /**
+   * Ends it when the last bytes were an answer, and some time ago. A session of an agent stays as long as it can: its agent might come
+   * back here, only to be lost once more.
+   */
   endIfIdle(now: number): void {
+    if (this.#isAgent) return;
     if (this.#unansweredSince !== null || this.#answeredAt === null || now - this.#answeredAt < IDLE_MS) return;
     this.#client.end();
     this.#link.end();

@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
+import { setTimeout as delay } from 'node:timers/promises';
 import { connect as connectTls, createServer as createTlsServer } from 'node:tls';
 import { expect, it, onTestFinished } from 'vitest';
 import { EdgeServer } from '../../../../src/gateway/edge/edge-server.ts';
@@ -61,7 +62,7 @@ async function circle(count: number, limits: { linkMemory?: number } = {}, empti
     places.push({ id: String(at), host: '127.0.0.1', port: (await node.start()).httpsPort });
   }
   const ask = () => getPublic({ httpsPort: places[0]?.port ?? 0, sessionCa: ca.caPem }, 'https://a.localhost/');
-  return { places, counters, agents, ca, ask, lines };
+  return { places, nodes, counters, agents, ca, ask, lines };
 }
 
 it('nodes that are wrong about each other make no circle', async () => {
@@ -72,8 +73,8 @@ it('nodes that are wrong about each other make no circle', async () => {
   expect(counters.map(({ totals }) => totals.responses)).toEqual([0, 1]);
 });
 
-it('an agent that comes to a node which is emptied is served by another one, and goes no further', async () => {
-  const { places, agents, ca } = await circle(2, {}, true);
+it('an agent that comes to a node which is emptied is served by another one, until the node ends', async () => {
+  const { places, nodes, agents, ca } = await circle(2, {}, true);
   const served = agents.map((connections, at) => {
     return new Promise<number>((resolve) => {
       connections.open({
@@ -89,6 +90,10 @@ it('an agent that comes to a node which is emptied is served by another one, and
   agent.write('seen');
   expect(await Promise.race(served)).toBe(1);
   expect(String((await once(agent, 'data'))[0])).toBe('seen');
+  await delay(600); // Connections of clients count as idle then.
+  nodes[0]?.closeIdle();
+  agent.write('again');
+  expect(String((await once(agent, 'data'))[0])).toBe('again');
 });
 
 it('a request gets 503 when this node has too many connections to others', async () => {
