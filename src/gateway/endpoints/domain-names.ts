@@ -72,21 +72,17 @@ export function isGatewayName(domain: string, settings: DomainSettings): boolean
   return [cnameZone, acmeZone].some((zone) => domain === zone || domain.endsWith(`.${zone}`));
 }
 
-const PORT_HOST = /^port-([1-9]\d{0,4})-[0-9a-f]{12}$/;
+const PORT_HOST = /^port-([1-9]\d{0,4})\./;
 
-/**
- * The name of a port of the gateway's address that stands for another name, since the gateway has a domain; null: it has none. It
- * is never that of the next one at the port, who would get its cookies.
- */
-export function hostOfPort(port: number, name: string, at: Pick<DomainSettings, 'baseDomain' | 'ip'>): string | null {
-  return at.ip && !hasNoDomain(at) ? `port-${port}-${hash('sha256', name).slice(0, 12)}.${at.baseDomain}` : null;
+/** The name of a port of the gateway's address, which has got a domain; null: it has none. */
+export function hostOfPort(port: number, settings: Pick<DomainSettings, 'baseDomain' | 'ip'>): string | null {
+  return settings.ip && !hasNoDomain(settings) ? `port-${port}.${settings.baseDomain}` : null;
 }
 
-/** The port in what may be a {@link hostOfPort}; null: it is none. */
-export function portOfHost(host: string, { baseDomain, ip }: Pick<DomainSettings, 'baseDomain' | 'ip'>): number | null {
-  const label = ip && host.endsWith(`.${baseDomain}`) ? host.slice(0, -baseDomain.length - 1) : '';
-  const port = Number(PORT_HOST.exec(label)?.[1]);
-  return port <= 65_535 ? port : null;
+/** The port that a {@link hostOfPort} stands for; null: it stands for none. */
+export function portOfHost(host: string, settings: Pick<DomainSettings, 'baseDomain' | 'ip'>): number | null {
+  const port = Number(PORT_HOST.exec(host)?.[1]);
+  return port <= 65_535 && host === hostOfPort(port, settings) ? port : null;
 }
 
 /** They depend only on name and account, so that DNS records stay valid when a domain is deleted and reserved again. */

@@ -83,14 +83,13 @@ export class PortNames {
   /** The name that an agent has bound, for one by which clients know its port since the gateway has a domain. */
   boundAs(host: string, domains: DomainSettings): string {
     const port = portOfHost(host, domains);
-    const name = port === null ? null : this.nameAt(port);
-    return port !== null && name !== null && host === hostOfPort(port, name, domains) ? name : host;
+    return (port === null ? null : this.nameAt(port)) ?? host;
   }
 
   /** Where clients reach a name besides, once the gateway has a domain; null: nowhere. @param httpsPort shared by all names */
   domainUrlOf(address: EndpointAddress, domains: DomainSettings, httpsPort: number): string | null {
     const port = this.needsPort(address) ? this.portOf(address.host) : null;
-    const host = port === null ? null : hostOfPort(port, address.host, domains);
+    const host = port === null ? null : hostOfPort(port, domains);
     return host === null ? null : urlOf({ ...address, host, port: httpsPort });
   }
 
