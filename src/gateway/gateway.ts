@@ -206,7 +206,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
 
   // What all parts from here on share. The counters leave out what another gateway has passed on and counts itself.
   const { ip = null, httpsPorts = null } = options;
-  const domains = gatewayDomains(options.domain.toLowerCase(), ip);
+  const domains = gatewayDomains(options.domain.toLowerCase(), ip, httpsPorts);
   const { baseDomain } = domains;
   const connect = connectHost(baseDomain);
   const counters = new EdgeCounters((connection) => relays?.isLast(connection) === true);
@@ -324,6 +324,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     ...{ ca, domainCertificates, challenges, services, serviceMessages, agents, relays, isRefused, probeTokens },
     tlsEdges: (route) => new TlsEdges(context, { index: edgeIndex, policies, isRefused, withLabels, ...route }),
     domainOf: (name) => store.reservedDomains.covering(name)?.domain ?? ownDomainOf(name, domains),
+    placeOf: (name) => portNames?.placeOf(name, domains),
     agentTickets,
     authorityPem: (id) => store.certificateAuthorities.get(id)?.ca_pem ?? null,
     ...edgeServerLimits(options.edgeLimits, shares),

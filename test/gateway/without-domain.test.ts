@@ -220,6 +220,8 @@ describe('an https endpoint of a gateway without a domain', () => {
     expect(await get(gateway, byName)).toMatchObject({ status: 200, body: 'here' });
     const host = new URL(byName).hostname;
     await expect(session.httpEndpoint().domain(host).listen(false)).rejects.toEqual(code('ERR_NGROK_319', 'itself'));
+    const beyond = `port-${httpsPorts.last + 1}.gateway.example.com`;
+    expect((await session.httpEndpoint().domain(beyond).listen(false)).url()).toContain(beyond);
     // Clients wait for its agent there, too.
     for (const { owner } of gateway.endpoints.list()) owner.end(new EndOfSession('silent', 'of the test'));
     const answer = get(gateway, byName);
@@ -229,6 +231,25 @@ describe('an https endpoint of a gateway without a domain', () => {
     expect((await again.httpEndpoint().listen(false)).url()).toMatch(/\.gateway\.example\.com:\d+$/);
     // Devices that have joined by the address call the API there.
     expect((await get(gateway, `https://${IP}:${gateway.httpsPort}/api_keys`)).status).toBe(403);
+  });
+
+  it('gets none of the cookies that the one before has set at the name of their port', async () => {
+    const gateway = await start({ ports: 1, domain: 'gateway.example.com' });
+    const session = await agentSession(gateway, `${IP}:${gateway.httpsPort}`).connect();
+    const set = ['id=1; HttpOnly; Secure; Domain=gateway.example.com', 'theme=dark; Path=/'];
+    const answer: Parameters<typeof serve>[1] = (req, res) =>
+      void res.writeHead(200, { 'set-cookie': set }).end(req.headers.cookie ?? 'none');
+    const first = await serve(session, answer, 'cam.localhost');
+    const byName = `https://port-${portOf(first)}.gateway.example.com:${gateway.httpsPort}`;
+    const [cookie = '', ...others] = (await get(gateway, byName)).headers['set-cookie'] ?? [];
+    expect(cookie).toMatch(new RegExp(`^id~${portOf(first)}-[\\w-]{12}=1; HttpOnly; Secure$`));
+    expect(others[0]).toBe('theme=dark; Path=/');
+    const sent = { cookie: `${cookie.split(';')[0]}; theme=dark` };
+    expect((await get(gateway, byName, sent)).body).toBe('id=1; theme=dark');
+    await first.close();
+    const next = await serve(session, answer, 'other.localhost');
+    expect(next.url()).toBe(first.url());
+    expect((await get(gateway, byName, sent)).body).toBe('theme=dark');
   });
 
   it('of plain http is refused, as it would have no port', async () => {

@@ -80,10 +80,15 @@ export class PortNames {
     return this.own.names.portOf(name);
   }
 
+  /** The port for which a name stands since the gateway has a domain, and what is bound there; undefined: another name. */
+  placeOf(host: string, domains: DomainSettings): NamedPort | undefined {
+    const port = portOfHost(host, domains);
+    return port === null ? undefined : { name: this.nameAt(port) ?? host, port };
+  }
+
   /** The name that an agent has bound, for one by which clients know its port since the gateway has a domain. */
   boundAs(host: string, domains: DomainSettings): string {
-    const port = portOfHost(host, domains);
-    return (port === null ? null : this.nameAt(port)) ?? host;
+    return this.placeOf(host, domains)?.name ?? host;
   }
 
   /** Where clients reach a name besides, once the gateway has a domain; null: nowhere. @param httpsPort shared by all names */
