@@ -16,6 +16,7 @@ import {
 } from '../../../agent-protocol/messages.ts';
 import { parseRpcError, RpcResponder, TypedStream } from '../../../agent-protocol/rpc.ts';
 import { ApiError, messageOf } from '../../../lib/errors.ts';
+import { segmentsSentAgain } from '../../../lib/network/kernel-counts.ts';
 import { DeadlineExceeded, withDeadline, withSignal } from '../../../lib/time/deadline.ts';
 import type { ConnectedEndpoint, EndpointRequest, EndpointUpstream, RequestWatcher } from '../connector.ts';
 import type { DataBudget } from '../data-budget.ts';
@@ -90,6 +91,7 @@ export function openNativeLink(options: GatewayLinkOptions): GatewayLink {
     resumption,
     pace,
     budget,
+    sentAgain: options.sentAgain ?? segmentsSentAgain,
     clock,
     progress,
     log,
@@ -374,7 +376,10 @@ class NativeSession implements GatewaySession {
 
   #receiverFor(type: number, channel: Channel): ChannelReceiver {
     switch (type) {
+      case StreamType.part:
+        return this.#links.acceptPart(channel) ?? this.#responder(channel, () => NOT_SUPPORTED);
       case StreamType.proxy:
+        channel.maySpread = true;
         return new ProxyStream(channel, (header) => this.#serve(header, channel));
       case StreamType.heartbeat:
         return new HeartbeatEcho(channel);

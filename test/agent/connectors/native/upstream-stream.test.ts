@@ -30,6 +30,7 @@ function streamTo(connecting: Promise<Duplex>) {
     reset() {},
     forget() {},
     carriesBulk: () => void counted.bulk++,
+    spread: () => false,
   };
   const channel = new Channel(host);
   channel.receiver = new UpstreamStream(channel, {
