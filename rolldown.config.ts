@@ -93,12 +93,6 @@ function tools(): RolldownOptions[] {
       },
       output: { ...output, dir: 'build/types' },
     },
-    {
-      ...options,
-      external: ['@ngrok/ngrok', 'libsql', 'rolldown/parseAst'],
-      input: 'scripts/docs/write-docs.ts',
-      output: { ...output, dir: 'build/docs' },
-    },
   ];
 }
 

@@ -63,6 +63,8 @@ export interface ChannelHost extends CreditHost {
   windowIncrement(streamId: number, increment: number): void;
   reset(streamId: number, code: MuxError): void;
   forget(channel: Channel): void;
+  /** A whole request was read: its answer will be written. */
+  answersSoon(): void;
   /** A channel transfers bulk. Called repeatedly as it goes on. @param isSent whether it is this end's */
   carriesBulk(isSent: boolean): void;
   /** Sends what the channel has as parts on other connections, once the peer knows it; false: it does not. */
@@ -261,6 +263,11 @@ export class Channel implements Sender {
     if (this.#paused || this.#closed) return;
     this.#deliver();
     if (!this.#paused) this.#grantCredit();
+  }
+
+  /** What was received is a whole request, which is answered now. */
+  answersSoon(): void {
+    this.host.answersSoon();
   }
 
   /** Credits what was received so far, however little it is. */

@@ -33,6 +33,8 @@ const FRAMES_PER_RESET = 8;
 const GLITCHES_PER_STREAM = 100;
 /** Time for the peer to close its side, in milliseconds; then the socket is destroyed. */
 const CLOSE_GRACE_MS = 250;
+/** How long the answer to a request may take that acknowledges it, in milliseconds; less than the system's delayed ACK. */
+const ANSWER_MS = 20;
 /** Agents never use this stream id, and ignore credit for it. */
 const UNUSED_STREAM_ID = 1;
 
@@ -64,7 +66,7 @@ export interface Siblings {
 /**
  * One end of a muxado connection: many streams over one socket. All frames of one event-loop turn are sent in one write.
  * After a turn that only read, a gateway's end sends a frame without effect: SDKs leave Nagle's algorithm on, and without it
- * their next small write waits some 40 ms for the delayed ACK.
+ * their next small write waits some 40 ms for the delayed ACK. After a request, the answer does the same if it comes soon.
  */
 export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   readonly #decoder: FrameDecoder;
@@ -76,6 +78,8 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   /** How often what was queued has left, and what had been read before that was passed on. */
   departures = 0;
   #readSinceFlush = false;
+  /** Whether an answer is expected to acknowledge what was read. */
+  #expectsAnswer = false;
   /** Channel of the DATA frame that is being decoded; null when the stream is closed or unknown. */
   #current: Channel | null = null;
   #currentId = 0;
@@ -324,6 +328,16 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     this.#scheduleFlush();
   }
 
+  answersSoon(): void {
+    if (this.peerHonoursReset || this.#expectsAnswer) return;
+    this.#expectsAnswer = true;
+    const onLate = () => {
+      this.#expectsAnswer = false;
+      if (this.#readSinceFlush) this.#scheduleFlush();
+    };
+    setTimeout(onLate, ANSWER_MS).unref();
+  }
+
   holds(channel: Channel): void {
     this.#holding.add(channel);
     this.#scheduleFlush();
@@ -382,10 +396,13 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
 
   #send(): void {
     const isData = this.#queue.send();
-    if (this.#out.length === 0 && this.#readSinceFlush && !this.peerHonoursReset)
+    if (this.#out.length === 0 && this.#readSinceFlush && !this.peerHonoursReset) {
+      if (this.#expectsAnswer) return;
       this.#out.windowIncrement(UNUSED_STREAM_ID, 1);
+    }
     this.#readSinceFlush = false;
     if (this.#out.length === 0) return;
+    this.#expectsAnswer = false;
     this.lastSentAt = turnTime();
     this.#recent.add(this.#out.length, this.lastSentAt);
     this.sentBytes += this.#out.length;

@@ -146,6 +146,7 @@ export class RpcResponder implements ChannelReceiver {
 
   async #answer(answer: Promise<RpcAnswer | RpcFeed>): Promise<void> {
     this.#answering = true;
+    this.channel.answersSoon();
     let body: object;
     try {
       const given = await answer;

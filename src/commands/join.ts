@@ -7,6 +7,7 @@ import {
   type JoinedDevice,
   type JoinFiles,
   joinSite,
+  readInstallation,
   rememberedIn,
   requireCode,
 } from '../agent/join/join-site.ts';
@@ -132,7 +133,8 @@ async function joinWith(
   files: JoinFiles,
 ): Promise<JoinedDevice> {
   const before = await rememberedIn(files);
-  const code = given ?? before?.code;
+  // Root goes to no gateway that a file names which the agent's user can write.
+  const code = given ?? (await readInstallation(files.installation))?.code;
   if (code === undefined) {
     throw new OperatorError(
       'no code: this device has not joined a site yet; run `device-agent gateway invite` on the gateway and give its code',

@@ -28,7 +28,7 @@ import type { GatewayMetrics } from './api/gateway-metrics.ts';
 import { probeAt } from './api/shown-probes.ts';
 import { HttpChallenges, TlsAlpnChallenges, TxtChallenges } from './certificates/challenges/challenges.ts';
 import { DomainCertificates } from './certificates/domain-certificates.ts';
-import { nextCa } from './certificates/local-ca/ca-rotation.ts';
+import { endedCas, nextCa } from './certificates/local-ca/ca-rotation.ts';
 import { GatewayCa } from './certificates/local-ca/followed-ca.ts';
 import { startCertificateRenewal } from './certificates/start-certificate-renewal.ts';
 import { TimeProofs } from './certificates/time-proofs.ts';
@@ -206,7 +206,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
 
   // What all parts from here on share. The counters leave out what another gateway has passed on and counts itself.
   const { ip = null, httpsPorts = null } = options;
-  const domains = gatewayDomains(options.domain.toLowerCase(), ip);
+  const domains = gatewayDomains(options.domain.toLowerCase(), ip, httpsPorts);
   const { baseDomain } = domains;
   const connect = connectHost(baseDomain);
   const counters = new EdgeCounters((connection) => relays?.isLast(connection) === true);
@@ -324,6 +324,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     ...{ ca, domainCertificates, challenges, services, serviceMessages, agents, relays, isRefused, probeTokens },
     tlsEdges: (route) => new TlsEdges(context, { index: edgeIndex, policies, isRefused, withLabels, ...route }),
     domainOf: (name) => store.reservedDomains.covering(name)?.domain ?? ownDomainOf(name, domains),
+    placeOf: (name) => portNames?.placeOf(name, domains),
     agentTickets,
     authorityPem: (id) => store.certificateAuthorities.get(id)?.ca_pem ?? null,
     ...edgeServerLimits(options.edgeLimits, shares),
@@ -390,7 +391,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   // The agent around an embedded gateway trusts the CA of its start.
   if (options.recordsPolicies !== false) onStop(ca.watch());
   onlineAddresses.expectAll();
-  await portNames?.expect(endpoints.lost.all());
+  await portNames?.expect(endpoints.lost);
   noteSessions(activity, sessions);
   noteEndpoints(activity, endpoints);
 
@@ -458,7 +459,8 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     const report = async (): Promise<GatewayReport> => {
       const counted = countedBy(counters.totals, [...here.endpoints(), ...cloudEndpoints.views()]);
       const { current, others } = store.box.keyIds;
-      return { ...counted, encryptionKeys: [current, ...others], ...(await conditionsSoon(reported())) };
+      const known = { encryptionKeys: [current, ...others], cas: ca.all.map(({ id }) => id) };
+      return { ...counted, ...known, ...(await conditionsSoon(reported())) };
     };
     if (question === 'history')
       answer(
@@ -487,6 +489,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   const times = new TimeProofs({
     ca,
     certificates: () => [connect, apiHost(baseDomain)].flatMap((name) => domainCertificates.pairFor(name)?.cert ?? []),
+    ended: () => endedCas(database),
   });
   const apiUrl = apiOrigin(options.apiUrl ?? null, baseDomain, httpsPort, ip);
   // It takes none older than itself.
@@ -541,8 +544,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   for (const domain of former) if (api) services.set(apiHost(domain), api);
   serve(signInHost(baseDomain), async () => {
     const { createSignInPage } = await import('./sign-in/page/sign-in-page.ts');
-    const applications = (person: SignedInPerson, port: string) =>
-      applicationsOf(admitting(live.endpoints(), person), port);
+    const applications = (person: SignedInPerson, port: string) => applicationsOf(admitting(live.find, person), port);
     return createSignInPage(context, { people, isRefused, applications });
   });
 

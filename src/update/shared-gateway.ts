@@ -58,7 +58,13 @@ export class ClusterGatewayService extends GatewayService {
    * systemd holds would be reset with them. There are none when the ports are not held.
    */
   async #closeSockets(): Promise<void> {
-    await this.host.run('sh', '-c', 'systemctl stop "$0" 2> /dev/null || true', socketOf(GATEWAY_SERVICE.name));
+    const unit = socketOf(GATEWAY_SERVICE.name);
+    try {
+      const state = await this.host.run('systemctl', 'show', '--property=LoadState', '--value', unit);
+      if (state.trim() === 'loaded') await this.host.run('systemctl', 'stop', unit);
+    } catch (error) {
+      this.tell(`ports not closed before the gateway stops, so that clients may be cut off: ${messageOf(error)}`);
+    }
   }
 }
 

@@ -200,6 +200,21 @@ describe('Connection: receiving', () => {
     expect(peer.received(3).toString()).toBe('ping');
   });
 
+  it('sends no such frame before the answer to a request, unless that takes long', async () => {
+    const requests: Channel[] = [];
+    const { peer } = connect((channel) => {
+      channel.receiver = { onData: () => channel.answersSoon(), onEnd() {} };
+      requests.push(channel);
+    });
+    peer.sendData(3, 'request', { syn: true });
+    await settle();
+    requests[0]?.write(Buffer.from('answer'));
+    await settle();
+    expect([peer.kicks, peer.received(3).toString()]).toEqual([0, 'answer']);
+    peer.sendData(5, 'request', { syn: true });
+    await until(() => peer.kicks === 1, 'the frame');
+  });
+
   it('resets a closed stream that gets more data, and ignores a bare FIN', async () => {
     const { peer } = accepting();
     peer.sendData(9, '', { fin: true });

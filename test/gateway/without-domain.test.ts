@@ -7,10 +7,15 @@ import { text } from 'node:stream/consumers';
 import { connect, createServer as createTlsServer } from 'node:tls';
 import type { Listener, Session } from '@ngrok/ngrok';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { installationFor } from '../../src/agent/join/installation.ts';
+import { enrol } from '../../src/agent/join/join-site.ts';
 import type { GatewayOptions } from '../../src/gateway/context/gateway-options.ts';
 import { EndOfSession } from '../../src/gateway/endpoints/session-end.ts';
 import type { Gateway } from '../../src/gateway/gateway.ts';
+import { NO_PROXIES } from '../../src/lib/network/proxy-rules.ts';
+import { systemClock } from '../../src/lib/time/clock.ts';
 import { issueCertificate } from '../support/certificates.ts';
+import { inviteTo } from '../support/enrolment.ts';
 import { freePorts } from '../support/free-ports.ts';
 import { agentSession, managementClientOf, startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { startHttpService } from '../support/http-service.ts';
@@ -121,6 +126,28 @@ describe('an https endpoint of a gateway without a domain', () => {
     expect((await session.httpEndpoint().listen(false)).url()).toBe(first.url());
   });
 
+  it('of a device that has fewer ports has one that the device with all of them gives up', async () => {
+    const gateway = await start({ ports: 8 });
+    const installation = async () => installationFor(await inviteTo(gateway, { site: '*.hall.localhost' }), null, null);
+    const join = async (name: string) => {
+      const options = { name, proxies: NO_PROXIES, clock: systemClock, deadline: 0, onWait: () => {} };
+      const { enrolment } = await enrol(await installation(), options);
+      return agentSession(gateway).authtoken(enrolment.authtoken).connect();
+    };
+    const bind = (session: Session, name: string) =>
+      session.httpEndpoint().domain(`${name}.hall.localhost`).listen(false);
+    const greedy = await join('greedy');
+    for (let at = 0; at < 8; at += 1) await bind(greedy, `n${at}-greedy`);
+    const online = (end: string) =>
+      gateway.endpoints.list().filter(({ host }) => host.endsWith(`${end}.hall.localhost`));
+    const other = await join('other');
+    for (const count of [1, 2, 3, 4]) {
+      await bind(other, `n${count}-other`);
+      expect([online('greedy').length, online('other').length]).toEqual([8 - count, count]);
+    }
+    await expect(bind(other, 'n5-other')).rejects.toEqual(code('ERR_NGROK_18021'));
+  });
+
   it('is refused where its policy signs people in: browsers would send its cookies to other ports', async () => {
     const gateway = await start();
     const session = await agentSession(gateway).connect();
@@ -193,6 +220,8 @@ describe('an https endpoint of a gateway without a domain', () => {
     expect(await get(gateway, byName)).toMatchObject({ status: 200, body: 'here' });
     const host = new URL(byName).hostname;
     await expect(session.httpEndpoint().domain(host).listen(false)).rejects.toEqual(code('ERR_NGROK_319', 'itself'));
+    const beyond = `port-${httpsPorts.last + 1}.gateway.example.com`;
+    expect((await session.httpEndpoint().domain(beyond).listen(false)).url()).toContain(beyond);
     // Clients wait for its agent there, too.
     for (const { owner } of gateway.endpoints.list()) owner.end(new EndOfSession('silent', 'of the test'));
     const answer = get(gateway, byName);
@@ -202,6 +231,25 @@ describe('an https endpoint of a gateway without a domain', () => {
     expect((await again.httpEndpoint().listen(false)).url()).toMatch(/\.gateway\.example\.com:\d+$/);
     // Devices that have joined by the address call the API there.
     expect((await get(gateway, `https://${IP}:${gateway.httpsPort}/api_keys`)).status).toBe(403);
+  });
+
+  it('gets none of the cookies that the one before has set at the name of their port', async () => {
+    const gateway = await start({ ports: 1, domain: 'gateway.example.com' });
+    const session = await agentSession(gateway, `${IP}:${gateway.httpsPort}`).connect();
+    const set = ['id=1; HttpOnly; Secure; Domain=gateway.example.com', 'theme=dark; Path=/'];
+    const answer: Parameters<typeof serve>[1] = (req, res) =>
+      void res.writeHead(200, { 'set-cookie': set }).end(req.headers.cookie ?? 'none');
+    const first = await serve(session, answer, 'cam.localhost');
+    const byName = `https://port-${portOf(first)}.gateway.example.com:${gateway.httpsPort}`;
+    const [cookie = '', ...others] = (await get(gateway, byName)).headers['set-cookie'] ?? [];
+    expect(cookie).toMatch(new RegExp(`^id~${portOf(first)}-[\\w-]{12}=1; HttpOnly; Secure$`));
+    expect(others[0]).toBe('theme=dark; Path=/');
+    const sent = { cookie: `${cookie.split(';')[0]}; theme=dark` };
+    expect((await get(gateway, byName, sent)).body).toBe('id=1; theme=dark');
+    await first.close();
+    const next = await serve(session, answer, 'other.localhost');
+    expect(next.url()).toBe(first.url());
+    expect((await get(gateway, byName, sent)).body).toBe('theme=dark');
   });
 
   it('of plain http is refused, as it would have no port', async () => {
@@ -214,6 +262,10 @@ describe('an https endpoint of a gateway without a domain', () => {
 
 describe('a tls endpoint of a gateway without a domain', () => {
   it('passes TLS through at a port of the address', async () => {
+    const warned: string[] = [];
+    const onWarning = ({ message }: Error) => warned.push(message);
+    process.on('warning', onWarning);
+    onTestFinished(() => void process.off('warning', onWarning));
     const gateway = await start();
     const session = await agentSession(gateway).connect();
     const { certificatePem: cert, privateKeyPem: key } = await issueCertificate({ subject: 'CN=device', names: [IP] });
@@ -226,6 +278,7 @@ describe('a tls endpoint of a gateway without a domain', () => {
     const socket = connect({ host: IP, port: portOf(listener), ca: cert });
     await once(socket, 'secureConnect');
     expect(await text(socket)).toContain('over tls');
+    expect(warned.filter((message) => message.includes('memory leak'))).toEqual([]);
   });
 
   it('is refused where the gateway would decrypt what browsers send to all ports', async () => {

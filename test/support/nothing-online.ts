@@ -49,6 +49,7 @@ export function foundIn({
     endpointsOf: (id) => endpoints().filter(({ credentialId }) => credentialId === id),
     endpointsAt: (place) => endpoints().filter((each) => placeOf(each) === place),
     endpointsWithUrl: (url) => endpoints().filter((each) => each.url === url),
+    endpointsWithPeople: () => endpoints().filter(({ admission }) => admission !== undefined),
     endpointsBelow: (id) => below(endpoints(), id),
   };
 }

@@ -15,8 +15,6 @@ export interface GatewaySocketOptions {
   ca: string | Uint8Array;
   /** See `pinnedProtocols`; left out: none. */
   protocols?: string[];
-  /** Whether the gateway has shown another chain before; left out: no. */
-  isAskedAgain?: boolean;
   /** Proves the time when this machine's clock is wrong; null or omitted: not supported. */
   time?: TrustedTime | null | undefined;
   /** TLS session of an earlier connection to the same gateway, to be resumed. */
@@ -50,7 +48,9 @@ export async function connectToGateway(options: GatewaySocketOptions, signal: Ab
       return await secureGateway(await dialled(), options, signal);
     } catch (error) {
       if (asksAtOnce(options) || !isOfUnknownCa(error)) throw error;
-      return secureGateway(await dialled(), { ...options, isAskedAgain: true }, signal);
+      const socket = await secure(await dialled(), options, signal, options.protocols);
+      answering.add(address);
+      return socket;
     }
   };
   return connectInTime(time, signal, usual, async (proved) => {
@@ -60,23 +60,31 @@ export async function connectToGateway(options: GatewaySocketOptions, signal: Ab
   });
 }
 
+/** Of routes without a server name: the gateway there has shown such a chain when it was asked, and another one when it was not. */
+const answering = new WeakSet<GatewayAddress>();
+
 /**
  * Whether the gateway is asked at once for a chain that the pinned CAs accept. By its address alone, earlier gateways take those who
  * ask for clients, not for agents: they are asked only when they show another chain, which ends the connection anyway.
  */
-function asksAtOnce({ address, protocols = [], isAskedAgain = false }: Asking): boolean {
-  return address.serverName !== undefined || protocols.length === 0 || isAskedAgain;
+function asksAtOnce({ address, protocols = [] }: Pick<GatewaySocketOptions, 'address' | 'protocols'>): boolean {
+  return address.serverName !== undefined || protocols.length === 0 || answering.has(address);
 }
 
-type Asking = Pick<GatewaySocketOptions, 'address' | 'protocols' | 'isAskedAgain'>;
+type SecureOptions = Omit<GatewaySocketOptions, 'dial' | 'time'>;
 
 /** Does the usual TLS handshake on a connection to a gateway. @throws as {@link connectToGateway} */
-export async function secureGateway(
+export function secureGateway(tcp: Socket, options: SecureOptions, signal: AbortSignal): Promise<TLSSocket> {
+  return secure(tcp, options, signal, asksAtOnce(options) ? options.protocols : []);
+}
+
+async function secure(
   tcp: Socket,
-  options: Omit<GatewaySocketOptions, 'dial' | 'time'>,
+  options: SecureOptions,
   signal: AbortSignal,
+  asked: string[] = [],
 ): Promise<TLSSocket> {
-  const { address, ca, protocols = [], tlsSession, onTlsSession, isMetered = false } = options;
+  const { address, ca, tlsSession, onTlsSession, isMetered = false } = options;
   const { host, serverName } = address;
   keepAlive(tcp, options);
   const tls = connect({
@@ -84,7 +92,7 @@ export async function secureGateway(
     host,
     checkServerIdentity,
     ca: Buffer.from(ca),
-    ...namedServer(serverName, asksAtOnce(options) ? protocols : []),
+    ...namedServer(serverName, asked),
     ...(tlsSession && { session: tlsSession }),
     ...(isMetered && METERED_TLS),
   });

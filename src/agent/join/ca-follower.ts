@@ -65,8 +65,8 @@ export class CaFollower {
     const ownCa = access?.ownCa ?? null;
     if (access === null || ownCa === null || isCloudAddress(access.serverAddr)) return;
     const { askForTime } = await import('./pinned-time.ts');
-    const { cas } = await askForTime(await timePlace({ ...access, pinned: this.#proving(ownCa) }));
-    if (cas !== null) await this.#trust(cas, ownCa);
+    const proved = await askForTime(await timePlace({ ...access, pinned: this.#proving(ownCa) }));
+    if (proved.cas !== null) await this.#trust(proved.cas, proved.ended, ownCa);
     await this.#tell(access, ownCa);
   }
 
@@ -76,15 +76,17 @@ export class CaFollower {
     return newest ? String(certificatesIn(newest).at(-1)) : ownCa.pem;
   }
 
-  async #trust(proved: readonly string[], ownCa: OwnCa): Promise<void> {
+  async #trust(proved: readonly string[], ended: readonly string[], ownCa: OwnCa): Promise<void> {
     const cas = proved.flatMap((pem) => certificatesIn(pem)).filter(({ ca }) => ca);
     const ids = cas.map(caIdOf);
     const learned = this.#learned(ownCa);
     const present = certificatesIn(ownCa.pem);
     const isChanging = new Set(ids).size > 1;
     const areTrusted = cas.every(({ raw }) => present.some((one) => one.raw.equals(raw)));
-    if (cas.length === 0 || (learned === null && areTrusted && !isChanging)) return;
-    const shown = [...new Set([...(learned?.shown ?? []), ...ids])];
+    // The file in the settings may have been made while both were trusted.
+    const hasEnded = present.map(caIdOf).some((id) => ended.includes(id) && !ids.includes(id));
+    if (cas.length === 0 || (learned === null && areTrusted && !isChanging && !hasEnded)) return;
+    const shown = [...new Set([...(learned?.shown ?? []), ...ended, ...ids])];
     // The file in the settings may have the CAs of other servers.
     const others = certificatesIn(ownCa.configured).filter((one) => !shown.includes(caIdOf(one)));
     const pem = [...others, ...cas].map(String).join('');

@@ -57,7 +57,9 @@ export type JoinedDevice = NonNullable<Installation['device']>;
  */
 export async function joinSite(code: string, files: JoinFiles, options: EnrolOptions): Promise<JoinedDevice> {
   const before = await rememberedIn(files);
-  const installation = installationFor(code, before, machineId(), ownCaIn(files));
+  // What the agent's user can write decides no more than whether the key is kept.
+  const ownCa = ownCaIn(files) ?? ownCaIn(filesIn(files.dataDir));
+  const installation = installationFor(code, before, machineId(), ownCa);
   // Written before the first request: without its key, the device would enrol again as another one after a power cut.
   await writeInstallation(files.installation, installation);
   const { time = new GatewayTime({ file: timeFileIn(dirname(files.installation)), log: null }) } = options;
@@ -195,16 +197,13 @@ export async function leaveSite(
   await postVerified(code, LEAVE_PATH, { install_key }, { proxies, time, ownCa: ownCaIn(files) });
 }
 
-/** The CA of the gateway that a device has joined, and what its agent has learned since; null: there is none. */
+/** The CA of the gateway that a device has joined, and what its agent has learned since; null: there is none, or it is not readable. */
 function ownCaIn({ ca, dataDir }: Pick<JoinFiles, 'ca' | 'dataDir'>): OwnCa | null {
-  for (const file of [ca, filesIn(dataDir).ca]) {
-    try {
-      return ownCaOf(dataDir, readFileSync(file));
-    } catch {
-      // There is none, or it is not readable.
-    }
+  try {
+    return ownCaOf(dataDir, readFileSync(ca));
+  } catch {
+    return null;
   }
-  return null;
 }
 
 /** The settings come last: once they are there, everything that they name is, too. */
@@ -250,9 +249,12 @@ const HEADING = '# Written by device-agent join.';
  * follow at the end. Everything else stays.
  *
  * @param keep names whose present value stays
+ * @throws {OperatorError} when a value could be more than one line
  */
 export function withSettings(text: string, settings: JoinedSettings, keep: readonly string[] = []): string {
   const left = new Map(Object.entries(settings));
+  if ([...left.values()].some((value) => /\p{Cc}/u.test(value ?? '')))
+    throw new OperatorError('the gateway answered with a setting that has control characters: nothing was written');
   const lines = text.split('\n').flatMap((line) => {
     const name = /^\s*(?:export\s+)?([A-Z_]+)\s*=/.exec(line)?.[1];
     if (name === undefined || !(name in settings)) return [line];

@@ -1,5 +1,6 @@
 import { createHash, randomBytes, verify, X509Certificate } from 'node:crypto';
 import type { ProxyRules } from '../../lib/network/proxy-rules.ts';
+import { caIdOf } from '../../lib/tls/pinned-chain.ts';
 import { isSignedBy, isValidAt, type ProvedTime } from '../../lib/tls/trusted-time.ts';
 import { type FetchOptions, fetchTrusting } from '../../management/fetch-trusting.ts';
 import { TIME_NAME, TIME_PATH, TimePayload, TimeProof } from '../../management/resources/time-proof.ts';
@@ -25,6 +26,8 @@ export interface TimePlace {
 interface PresentCas {
   /** PEM of its own CAs; null: it is an earlier version. */
   cas: readonly string[] | null;
+  /** Ids of CAs that have ended, as the newest one says. */
+  ended: readonly string[];
 }
 
 /**
@@ -86,7 +89,11 @@ function openSigned(
   if (time < EARLIEST) throw new Error(`it proves ${payload.data.time}: its own clock is not set`);
   if (!isValidAt(key, time) || !isValidAt(ca, time))
     throw new Error('its key was not valid at the time that it proves');
-  return { time, ca, certificates: new Set(payload.data.certificates), cas: payload.data.cas ?? null };
+  const { certificates, cas = null, ended_cas = [] } = payload.data;
+  const newest = cas?.at(-1);
+  // One that has ended must not end the one that has replaced it.
+  const ended = newest !== undefined && caIdOf(certificateOf(newest)) === caIdOf(ca) ? ended_cas : [];
+  return { time, ca, certificates: new Set(certificates), cas, ended };
 }
 
 function pinnedCaOf({ ca }: Pick<TimeProof, 'ca'>, pinned: TimePlace['pinned']): readonly X509Certificate[] {

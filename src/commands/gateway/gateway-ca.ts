@@ -1,4 +1,5 @@
 import { caReport, retireCa, rotateCa } from '../../gateway/offline/command-store.ts';
+import { requireCaEverywhere } from '../../gateway/offline/shared-database.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import { ownCommand } from '../../lib/process/own-command.ts';
 import { printable } from '../../lib/terminal-text.ts';
@@ -19,6 +20,7 @@ export async function rotateCas(
   const endsAt = until === undefined ? undefined : endOf(until);
   await becomeGatewayOwner(settings);
   await withStore(settings, async (store) => {
+    await requireCaEverywhere(settings, store);
     const isNew = await rotateCa(settings, store, endsAt);
     show(caReport(settings, store), json);
     if (json) return;
@@ -33,6 +35,7 @@ export async function retireCas(
 ): Promise<void> {
   await becomeGatewayOwner(settings);
   await withStore(settings, async (store) => {
+    await requireCaEverywhere(settings, store);
     show(await retireCa(settings, store, loseDevices), json);
     if (!json) note('The old CA has ended. Give clients that used it the new ca.pem.');
   });

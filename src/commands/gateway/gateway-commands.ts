@@ -466,7 +466,7 @@ function addCertificateCommands(gateway: Command, settings: () => GatewayServerS
         .choices(['keyCompromise', 'superseded', 'cessationOfOperation'] satisfies RevocationReason[])
         .default('keyCompromise'),
     )
-    .option('--now', 'Revoke it before there is another one, such as when no other one is issued')
+    .option('--now', 'Revoke it immediately, before a replacement is issued')
     .action(async (domain: string, options: { reason: RevocationReason; now?: boolean }) =>
       (await load()).revokeDomain(settings(), domain, options),
     );

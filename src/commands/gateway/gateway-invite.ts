@@ -52,7 +52,7 @@ export async function invite(settings: GatewayServerSettings, options: InviteOpt
     { error: validationMessage },
   );
   if (!body.success) throw new OperatorError(refusalOf(body.error).text, 2);
-  const domains = gatewayDomains(settings.domain.toLowerCase(), settings.ip);
+  const domains = gatewayDomains(settings.domain.toLowerCase(), settings.ip, settings.httpsPorts);
   await withStore(settings, async (store) => {
     const place = placeOf(settings, store);
     const { key, secret } = await store.database

@@ -1,6 +1,12 @@
 import { createPrivateKey, type KeyObject, sign, X509Certificate } from 'node:crypto';
 import { ApiError } from '../../lib/errors.ts';
-import { TIME_NAME, TIME_STATEMENT, type TimePayload, type TimeProof } from '../../management/resources/time-proof.ts';
+import {
+  MAX_ENDED,
+  TIME_NAME,
+  TIME_STATEMENT,
+  type TimePayload,
+  type TimeProof,
+} from '../../management/resources/time-proof.ts';
 import type { Leaf } from './local-ca/certificate-files.ts';
 import { isPlausible } from './local-ca/certificate-validity.ts';
 import type { LocalCa } from './local-ca/local-ca.ts';
@@ -28,6 +34,8 @@ export class TimeProofs {
       ca: Pick<LocalCa, 'all'>;
       /** PEM of the certificates at the gateway's own names that other CAs have signed. */
       certificates: () => readonly string[];
+      /** Ids of CAs before; left out: none. */
+      ended?: () => readonly string[];
       /** Milliseconds since 1970. */
       now?: () => number;
     },
@@ -35,7 +43,7 @@ export class TimeProofs {
 
   /** @throws {ApiError} 503 when this machine's clock is not set */
   async prove(nonce: string): Promise<TimeProof> {
-    const { ca, certificates, now = Date.now } = this.own;
+    const { ca, certificates, ended = () => [], now = Date.now } = this.own;
     const cas = ca.all;
     const keys = await Promise.all(cas.map((each) => this.#presentKey(each, now())));
     const time = now();
@@ -47,6 +55,7 @@ export class TimeProofs {
       time: new Date(time).toISOString(),
       certificates: [...new Set(named)],
       cas: cas.map(({ caPem }) => caPem),
+      ended_cas: ended().slice(-MAX_ENDED),
     };
     const payload = JSON.stringify(content);
     const signed = keys.map(({ certificate, key }, at) => ({

@@ -93,6 +93,8 @@ export class OnlineCloudEndpoints {
         endpoint: (id) => view(id) ?? foundAmong(edges()).endpoint(id),
         endpointsAt: (place) => [...at(place), ...foundAmong(edges()).endpointsAt(place)],
         endpointsWithUrl: (url) => [...withUrl(url), ...foundAmong(edges()).endpointsWithUrl(url)],
+        // Operators make these: they are few.
+        endpointsWithPeople: () => foundAmong([...edges(), ...this.views()]).endpointsWithPeople(),
         endpointsBelow: (before) => merged([below(before), foundAmong(edges()).endpointsBelow(before)]),
       },
     };

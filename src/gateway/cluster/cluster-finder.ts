@@ -93,6 +93,7 @@ export function findInCluster({ nodes, rows, here }: Sources): LiveFinder {
     endpointsOf: (id) => withOthers(here.endpointsOf(id), rows.endpointsOf(id)),
     endpointsAt: (place) => withOthers(here.endpointsAt(place), rows.at(place)),
     endpointsWithUrl: (url) => withOthers(here.endpointsWithUrl(url), rows.withUrl(url)),
+    endpointsWithPeople: () => withOthers(here.endpointsWithPeople(), rows.withPeople),
     endpointsBelow: (id) => merged([here.endpointsBelow(id), endpointsBelow(id)]),
   };
 }

@@ -187,8 +187,8 @@ export class Cluster {
   }
 
   /**
-   * Expects the agents that other nodes expect. Their sessions may have ended while this one started, so that its copy has had their
-   * names and has them no more.
+   * Expects the agents that other nodes expect. Their sessions may have ended while this one started, so its copy no longer has their
+   * names.
    */
   async #expectAsOthers(relays: Pick<Relays, 'ask'>): Promise<void> {
     const { endpoints } = this.context;

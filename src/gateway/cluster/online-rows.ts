@@ -81,6 +81,7 @@ export class OnlineRows {
   readonly #endpoints = new SetsByKey<OnlineRow>();
   readonly #byUrl = new SetsByKey<OnlineRow>();
   readonly #ownPlaces = new SetsByKey<OnlineRow>();
+  readonly #withPeople = new Set<OnlineRow>();
 
   /** @param on `change`: rows of other nodes have come, changed or gone; `own`: others may have changed rows of this node */
   constructor(
@@ -139,6 +140,11 @@ export class OnlineRows {
   /** Endpoints at other nodes. */
   withUrl(url: string): Iterable<OnlineRow> {
     return this.#byUrl.get(url);
+  }
+
+  /** Endpoints at other nodes, at which people of the gateway may sign in. */
+  get withPeople(): Iterable<OnlineRow> {
+    return this.#withPeople;
   }
 
   /** Identifiers at other nodes below one, the last one first. */
@@ -225,6 +231,7 @@ export class OnlineRows {
     if ('sessionId' in row.view) this.#bySession.add(row.view.sessionId ?? '', row);
     if (row.view.id.startsWith('ep_')) this.#endpoints.add(row.credential_id, row);
     if ('url' in row.view) this.#byUrl.add(row.view.url, row);
+    if ('admission' in row.view) this.#withPeople.add(row);
     if (row.place !== null && !row.taken) this.#places.add(row.place, row);
     if (row.view.id.startsWith('ts_')) this.#sessions.add(row.credential_id, row);
     if (row.view.id.startsWith('tn_')) this.#labelled.add(row);
@@ -245,5 +252,6 @@ export class OnlineRows {
     this.#sessions.delete(row.credential_id, row);
     this.#ownSessions.delete(row.credential_id, row);
     this.#labelled.delete(row);
+    this.#withPeople.delete(row);
   }
 }

@@ -1,6 +1,7 @@
 import type { BudgetReport } from '../../agent-protocol/messages.ts';
 import { messageOf } from '../../lib/errors.ts';
 import { Repeats } from '../../lib/log/repeats.ts';
+import { SetsByKey } from '../../lib/sets-by-key.ts';
 import { type Clock, systemClock } from '../../lib/time/clock.ts';
 import { BUDGET_STATES, type ReportedBudget } from '../../management/resources/device.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
@@ -43,7 +44,7 @@ export class DeviceSightings {
   readonly #devices = new Map<DeviceSession, string>();
   /** The last report of each session's link: other gateways write those of theirs. */
   readonly #links = new WeakMap<DeviceSession, DeviceSession['link']>();
-  readonly #online = new Map<string, number>();
+  readonly #sessionsOf = new SetsByKey<DeviceSession>();
   /** What the database does not have yet, by device. */
   readonly #unwritten = new Map<string, Sighting>();
   readonly #failures = new Repeats();
@@ -90,8 +91,7 @@ export class DeviceSightings {
     const row = this.#stopped ? null : this.context.store.devices.get(id);
     if (row === null || row.credential_id === null) return;
     this.#sessions?.deviceChanged?.(row.credential_id, row);
-    for (const [session, device] of this.#devices) {
-      if (device !== id) continue;
+    for (const session of this.#sessionsOf.get(id)) {
       const { link } = session;
       if (link === null || link === this.#links.get(session)) continue;
       this.#links.set(session, link);
@@ -105,11 +105,11 @@ export class DeviceSightings {
   }
 
   #came(session: DeviceSession): void {
-    const device = this.context.store.devices.byCredential(session.credential.id);
+    const device = this.context.store.devices.ofAuthtoken(session.credential.id);
     if (device === null) return;
     this.#devices.set(session, device.id);
     this.#links.set(session, session.link);
-    this.#online.set(device.id, (this.#online.get(device.id) ?? 0) + 1);
+    this.#sessionsOf.add(device.id, session);
     const { data_budget } = this.latest(device);
     const back = data_budget?.back_at
       ? { data_budget: { ...data_budget, state: 'paused', back_at: null } as const }
@@ -143,12 +143,8 @@ export class DeviceSightings {
     const id = this.#devices.get(session);
     if (id === undefined) return;
     this.#devices.delete(session);
-    const left = (this.#online.get(id) ?? 0) - 1;
-    if (left > 0) {
-      this.#online.set(id, left);
-      return;
-    }
-    this.#online.delete(id);
+    this.#sessionsOf.delete(id, session);
+    if (this.#sessionsOf.has(id)) return;
     // Its authtoken of now: with one that was rotated, nothing stays online, and another gateway may have it again.
     const present = this.context.store.devices.get(id)?.credential_id;
     if (!present || !this.isElsewhere?.(present)) this.#note(id, this.#seen(session, false));
@@ -177,7 +173,7 @@ export class DeviceSightings {
       this.#writtenAt = this.clock.now();
       void this.#write().finally(() => {
         this.#isWriting = false;
-        if (this.#online.size + this.#unwritten.size > 0) this.#writeSoon(this.#nextPauseMs);
+        if (this.#devices.size + this.#unwritten.size > 0) this.#writeSoon(this.#nextPauseMs);
       });
     });
   }
@@ -188,7 +184,7 @@ export class DeviceSightings {
     await this.#commit(async () => {
       await database.write(() => {
         for (const [id, sighting] of batch) devices.saw(id, sighting);
-        if (this.#online.size > 0) devices.sawAll(now());
+        if (this.#devices.size > 0) devices.sawAll(now());
       });
       for (const [id, sighting] of batch) if (this.#unwritten.get(id) === sighting) this.#unwritten.delete(id);
     });

@@ -23,8 +23,7 @@ const NOT_ALLOWED = 316;
  * asks for one gets it for good. A name that another authtoken has bound by its rules is never granted.
  */
 export class SiteNameGrants {
-  /** Both are asked for every endpoint, of which an agent may bind hundreds in a row. */
-  readonly #deviceOf: (credentialId: string) => DeviceRow | null;
+  /** Asked for every endpoint, of which an agent may bind hundreds in a row. */
   readonly #isSite: (domain: string) => boolean;
   readonly #failures = new Repeats();
   readonly #kept: TokenBuckets;
@@ -40,8 +39,7 @@ export class SiteNameGrants {
     kept = KEPT,
   ) {
     this.#kept = new TokenBuckets(kept);
-    const { database, devices, siteNames } = context.store;
-    this.#deviceOf = database.untilCommit((credentialId) => devices.byCredential(credentialId));
+    const { database, siteNames } = context.store;
     this.#isSite = database.untilCommit((domain) => siteNames.isSite(domain));
   }
 
@@ -50,7 +48,7 @@ export class SiteNameGrants {
    * @returns why it cannot have it; `grantable`: its device can, whatever the rules say; null: the rules decide
    */
   judge(credentialId: string, hostname: string, isPermitted: boolean): Refusal | 'grantable' | null {
-    return this.#judge(this.#deviceOf(credentialId), credentialId, hostname, isPermitted);
+    return this.#judge(this.context.store.devices.ofAuthtoken(credentialId), credentialId, hostname, isPermitted);
   }
 
   #judge(
@@ -71,7 +69,7 @@ export class SiteNameGrants {
    */
   async keep(credentialId: string, hostname: string, isPermitted: boolean): Promise<Refusal | null> {
     const { store, log } = this.context;
-    const device = this.#deviceOf(credentialId);
+    const device = this.context.store.devices.ofAuthtoken(credentialId);
     if (isPermitted) {
       if (device === null || !isOwnName(device, hostname)) await this.#keepForRules(credentialId, device, hostname);
       return null;

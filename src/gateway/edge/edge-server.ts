@@ -48,6 +48,8 @@ export interface EdgeServerOptions {
   domainCertificates: Pick<DomainCertificates, 'pairFor'>;
   /** The domain or wildcard of this gateway that a name belongs to, online or not. */
   domainOf: (name: string) => string | null;
+  /** The port of the gateway's address for which a name of its domain stands; left out: names stand for none. */
+  placeOf?: (name: string) => NamedPort | undefined;
   challenges: { http: HttpChallenges; tlsAlpn: TlsAlpnChallenges };
   isRefused: RefusesClient;
   /** The gateway's own services over HTTPS, such as the management API, by lower-case hostname. */
@@ -139,7 +141,7 @@ export class EdgeServer {
       },
       admit: (req, endpoint) => this.#routing.admitElsewhere(req, endpoint),
       onFailure: (req, res, error) => this.#fail(req, res, error),
-      namedPort: (socket) => this.#named.get(socket),
+      namedPort: ({ socket, headers }) => this.#named.get(socket) ?? options.placeOf?.(hostNameOf(headers.host ?? '')),
       serveAgain: (req, res, endpoint) => this.#routing.serveAgain(req, res, endpoint),
     });
     this.#routing = new Routing(context, {

@@ -127,8 +127,9 @@ export class TlsMux {
    */
   accept(socket: Socket, only?: TlsEdgeRoute, at?: NamedPort): void {
     const { limits, slots } = this.options;
-    // An error is followed by 'close'.
+    // An error is followed by 'close', for which each part that a connection passes has a listener: some ten.
     socket.on('error', () => {});
+    socket.setMaxListeners(20);
     const timer = setTimeout(() => socket.destroy(), limits.handshakeTimeout);
     const pending = new PendingHandshake(socket);
     const handshakeBegins = () => {

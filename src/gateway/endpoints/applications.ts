@@ -1,13 +1,14 @@
 import { isAdmitted } from '../../traffic-policy/access.ts';
 import type { SignedInPerson } from '../../traffic-policy/sign-in/identity-provider.ts';
-import type { LiveEndpoint } from './live-view.ts';
+import type { LiveEndpoint, LiveFinder } from './live-view.ts';
 
 /** The endpoints at which a person may sign in; further rules of their policies can refuse requests. */
 export function admitting(
-  endpoints: readonly LiveEndpoint[],
+  online: Pick<LiveFinder, 'endpointsWithPeople'>,
   person: Pick<SignedInPerson, 'email' | 'groups'>,
 ): LiveEndpoint[] {
-  return endpoints.filter(({ admission }) => admission !== undefined && isAdmitted(admission, person));
+  const isFor = ({ admission }: LiveEndpoint) => admission !== undefined && isAdmitted(admission, person);
+  return online.endpointsWithPeople().filter(isFor);
 }
 
 /**

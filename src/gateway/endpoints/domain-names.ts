@@ -2,6 +2,7 @@ import { hash } from 'node:crypto';
 import { domainToASCII } from 'node:url';
 import { hostPort, isUnspecified, urlHostOf } from '../../lib/network/ip-address.ts';
 import { isBelowLocalhost } from '../../lib/network/loopback-names.ts';
+import { isWithin, type PortRange } from '../../lib/network/port-range.ts';
 
 export interface DomainSettings {
   /** Lower case. Names below it belong to the gateway and need no DNS records of the user. */
@@ -12,6 +13,8 @@ export interface DomainSettings {
   acmeZone: string;
   /** The gateway's address, for names below localhost; left out or null: these need DNS like all others. */
   ip?: string | null;
+  /** Ports of that address which stand for names; left out or null: none does. */
+  httpsPorts?: PortRange | null;
 }
 
 export interface DnsTargets {
@@ -19,8 +22,12 @@ export interface DnsTargets {
   acme_challenge_cname_target: string | null;
 }
 
-export function gatewayDomains(baseDomain: string, ip: string | null = null): DomainSettings {
-  return { baseDomain, cnameZone: `cname.${baseDomain}`, acmeZone: `acme.${baseDomain}`, ip };
+export function gatewayDomains(
+  baseDomain: string,
+  ip: string | null = null,
+  httpsPorts: PortRange | null = null,
+): DomainSettings {
+  return { baseDomain, cnameZone: `cname.${baseDomain}`, acmeZone: `acme.${baseDomain}`, ip, httpsPorts };
 }
 
 /**
@@ -75,14 +82,18 @@ export function isGatewayName(domain: string, settings: DomainSettings): boolean
 const PORT_HOST = /^port-([1-9]\d{0,4})\./;
 
 /** The name of a port of the gateway's address, which has got a domain; null: it has none. */
-export function hostOfPort(port: number, settings: Pick<DomainSettings, 'baseDomain' | 'ip'>): string | null {
-  return settings.ip && !hasNoDomain(settings) ? `port-${port}.${settings.baseDomain}` : null;
+export function hostOfPort(port: number, settings: PortNaming): string | null {
+  const { baseDomain, ip, httpsPorts } = settings;
+  const isNamed = ip && httpsPorts && isWithin(port, [httpsPorts]) && !hasNoDomain(settings);
+  return isNamed ? `port-${port}.${baseDomain}` : null;
 }
 
+type PortNaming = Pick<DomainSettings, 'baseDomain' | 'ip' | 'httpsPorts'>;
+
 /** The port that a {@link hostOfPort} stands for; null: it stands for none. */
-export function portOfHost(host: string, settings: Pick<DomainSettings, 'baseDomain' | 'ip'>): number | null {
+export function portOfHost(host: string, settings: PortNaming): number | null {
   const port = Number(PORT_HOST.exec(host)?.[1]);
-  return port <= 65_535 && host === hostOfPort(port, settings) ? port : null;
+  return host === hostOfPort(port, settings) ? port : null;
 }
 
 /** They depend only on name and account, so that DNS records stay valid when a domain is deleted and reserved again. */

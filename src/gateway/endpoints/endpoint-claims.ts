@@ -61,10 +61,9 @@ export class EndpointClaims {
   /** The same as {@link #freePort} for ports of names that are nobody's when they are offline. */
   #freeNamedPort({ credential }: EndpointOwner, portNames: PortNames): boolean {
     const kept = portNames.keptNames();
-    const online = this.gateway.endpoints
-      .list()
-      .filter((each) => portNames.needsPort(each) && !each.isCloud && !kept.has(each.host));
-    const newest = newestOfLargestShare(online, ({ owner }) => owner.credential.id, credential.id);
+    const online = this.gateway.endpoints.list().filter((each) => portNames.needsPort(each) && !each.isCloud);
+    const isNotKept = ({ host }: OnlineEndpoint) => !kept.has(host);
+    const newest = newestOfLargestShare(online, ({ owner }) => owner.credential.id, credential.id, isNotKept);
     const reason = 'https port limit reached: its authtoken has more https endpoints than any other';
     newest?.owner.stopListener(newest, reason, NO_TCP_PORT);
     return newest !== null;

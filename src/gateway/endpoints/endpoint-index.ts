@@ -20,6 +20,8 @@ export class EndpointIndex {
   readonly #byName = new SetsByKey<OnlineEndpoint>();
   /** From the top level down, so that the names below one lie together. */
   readonly #namesInOrder = new SortedKeys();
+  /** Of agents. */
+  readonly #withPeople = new Set<OnlineEndpoint>();
   readonly #agentsByProtocol = new Map<string, number>();
   readonly #turns = new WeakMap<OnlineEndpoint, number>();
   #lastTurn = 0;
@@ -45,7 +47,14 @@ export class EndpointIndex {
     if (hasOwnPort(endpoint)) this.#tcpByCredential.add(endpoint.owner.credential.id, endpoint);
     this.#byName.add(endpoint.host, endpoint);
     this.#namesInOrder.add(fromTheTop(endpoint.host));
+    this.notePolicy(endpoint);
     this.#count(endpoint, 1);
+  }
+
+  /** It has another policy. */
+  notePolicy(endpoint: OnlineEndpoint): void {
+    if (endpoint.policy.admission && this.#all.has(endpoint)) this.#withPeople.add(endpoint);
+    else this.#withPeople.delete(endpoint);
   }
 
   /** @returns whether it was there */
@@ -59,6 +68,7 @@ export class EndpointIndex {
     this.#tcpByCredential.delete(endpoint.owner.credential.id, endpoint);
     this.#byName.delete(endpoint.host, endpoint);
     if (!this.#byName.has(endpoint.host)) this.#namesInOrder.delete(fromTheTop(endpoint.host));
+    this.#withPeople.delete(endpoint);
     this.#count(endpoint, -1);
     return true;
   }
@@ -74,6 +84,11 @@ export class EndpointIndex {
 
   withUrl(url: string): ReadonlySet<OnlineEndpoint> {
     return this.#byUrl.get(url);
+  }
+
+  /** Those of agents at which people of the gateway may sign in. */
+  get withPeople(): Iterable<OnlineEndpoint> {
+    return this.#withPeople;
   }
 
   /** Those of an authtoken. */

@@ -50,6 +50,7 @@ export function newestOfLargestShare<T>(
   held: Iterable<T>,
   credentialOf: (one: T) => string,
   claimantId: string,
+  mayGo: (one: T) => boolean = () => true,
 ): T | null {
   const shares = new Map<string, T[]>();
   for (const one of held) {
@@ -59,6 +60,7 @@ export function newestOfLargestShare<T>(
     else shares.set(id, [one]);
   }
   const own = shares.get(claimantId)?.length ?? 0;
-  const [most = []] = [...shares.values()].sort((one, other) => other.length - one.length);
-  return most.length > own + 1 ? (most.at(-1) ?? null) : null;
+  const larger = [...shares.values()].filter(({ length }) => length > own + 1);
+  const going = larger.sort((one, other) => other.length - one.length).map((share) => share.findLast(mayGo));
+  return going.find((one) => one !== undefined) ?? null;
 }

@@ -371,6 +371,9 @@ export class LostAddresses extends EventEmitter<Record<'found', [place: string]>
   }
 
   note(address: Omit<LostAddress, 'until'>, absence: Absence): void {
+    const known = this.#lost.get(address.place);
+    // It has not been back since the restart.
+    if (absence === 'lost' && known?.absence === 'restarted' && this.at(address.place)) return;
     const at = this.now();
     const until = at + (absence === 'leaving' ? LEAVING_MS : LOST_MS);
     if (absence === 'restarted') this.#restart = { at, until };
@@ -381,8 +384,10 @@ export class LostAddresses extends EventEmitter<Record<'found', [place: string]>
   found(place: string): void {
     const lost = this.#lost.get(place);
     if (lost === undefined) return;
-    const { at } = this.#restart;
-    if (lost.absence === 'restarted') this.#restart = { at, until: Math.min(this.now() + LOST_MS, at + RESTARTED_MS) };
+    const [now, { at, until }] = [this.now(), this.#restart];
+    // One that comes later says nothing of those that have been given up.
+    if (lost.absence === 'restarted' && now < until)
+      this.#restart = { at, until: Math.min(now + LOST_MS, at + RESTARTED_MS) };
     this.#lost.delete(place);
     this.emit('found', place);
   }

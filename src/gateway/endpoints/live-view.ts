@@ -43,6 +43,8 @@ export interface LiveFinder {
   /** At an address, as `placeOf` says. */
   endpointsAt(place: string): readonly LiveEndpoint[];
   endpointsWithUrl(url: string): readonly LiveEndpoint[];
+  /** Those at which people of the gateway may sign in. */
+  endpointsWithPeople(): readonly LiveEndpoint[];
   endpointsBelow(id: string | null): Iterable<LiveEndpoint>;
 }
 
@@ -194,6 +196,8 @@ export interface GatewayReport extends CountedTraffic {
   readonly conditions?: readonly ReportedCondition[];
   /** Ids of the encryption keys that it knows; left out by older versions. */
   readonly encryptionKeys?: readonly string[];
+  /** Ids of its own CAs, the next one last; left out by versions that cannot change theirs. */
+  readonly cas?: readonly string[];
 }
 
 export interface CountedElsewhere {

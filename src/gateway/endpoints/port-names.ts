@@ -6,8 +6,8 @@ import { isBelowLocalhost } from '../../lib/network/loopback-names.ts';
 import { isWithin, type PortRange } from '../../lib/network/port-range.ts';
 import { type DomainSettings, hostOfPort, portOfHost } from './domain-names.ts';
 import { nameOfPlace, urlOf } from './endpoint-address.ts';
-import { LOST_MS } from './endpoint-registry.ts';
-import type { EndpointAddress, LostAddress } from './online-endpoint.ts';
+import { LOST_MS, type LostAddresses } from './endpoint-registry.ts';
+import type { EndpointAddress } from './online-endpoint.ts';
 import { NO_TCP_PORT, type PortLease, type TcpPortAllocator } from './tcp-port-allocator.ts';
 
 /** How often ports in use are recorded again, in milliseconds. */
@@ -25,7 +25,7 @@ interface NamesOfPorts {
   nameAt(port: number): string | null;
   assign(name: string, port: number): Promise<void>;
   /** The names whose ports nobody else gets, however long they are offline. */
-  keptNames(): ReadonlySet<string>;
+  keptNames(range: PortRange): ReadonlySet<string>;
 }
 
 /**
@@ -72,17 +72,23 @@ export class PortNames {
   }
 
   keptNames(): ReadonlySet<string> {
-    return this.own.names.keptNames();
+    const { names, range } = this.own;
+    return range === null ? new Set() : names.keptNames(range);
   }
 
   portOf(name: string): number | null {
     return this.own.names.portOf(name);
   }
 
+  /** The port for which a name stands since the gateway has a domain, and what is bound there; undefined: another name. */
+  placeOf(host: string, domains: DomainSettings): NamedPort | undefined {
+    const port = portOfHost(host, domains);
+    return port === null ? undefined : { name: this.nameAt(port) ?? host, port };
+  }
+
   /** The name that an agent has bound, for one by which clients know its port since the gateway has a domain. */
   boundAs(host: string, domains: DomainSettings): string {
-    const port = portOfHost(host, domains);
-    return (port === null ? null : this.nameAt(port)) ?? host;
+    return this.placeOf(host, domains)?.name ?? host;
   }
 
   /** Where clients reach a name besides, once the gateway has a domain; null: nowhere. @param httpsPort shared by all names */
@@ -114,24 +120,28 @@ export class PortNames {
     }
   }
 
-  /** Leaves a port open whose agent is expected back: its clients wait. */
-  hold(lease: PortLease): void {
+  /** Leaves a port open whose agent is expected back: its clients wait. @param isExpected whether it still is, some time later */
+  hold(lease: PortLease, isExpected = () => false): void {
     const end = () => {
       clearTimeout(timer);
       if (this.#held.delete(end)) lease.end();
     };
-    const timer = setTimeout(end, LOST_MS).unref();
+    const look = () => {
+      if (isExpected()) timer = setTimeout(look, LOST_MS).unref();
+      else end();
+    };
+    let timer = setTimeout(look, LOST_MS).unref();
     this.#held.add(end);
   }
 
   /** Opens the ports of names whose agents are expected back after a restart of the gateway. */
-  async expect(lost: Iterable<LostAddress>): Promise<void> {
-    for (const { place } of lost) {
+  async expect(lost: Pick<LostAddresses, 'all' | 'at'>): Promise<void> {
+    for (const { place } of lost.all()) {
       const name = nameOfPlace(place);
       if (!place.startsWith('tls ') || this.#opened === null || this.portOf(name) === null) continue;
       // An agent that comes back gets an error in the same case.
       await this.open(name, null).then(
-        ({ lease }) => this.hold(lease),
+        ({ lease }) => this.hold(lease, () => lost.at(place) !== undefined),
         () => {},
       );
     }

@@ -4,7 +4,7 @@ import { type LiveCounts, type LiveEndpoint, type LiveFinder, type LiveView, NOB
 /** Endpoints that are in the database. */
 export interface StoredEndpoints {
   all(): readonly LiveEndpoint[];
-  find: Pick<LiveFinder, 'endpoint' | 'endpointsAt' | 'endpointsWithUrl' | 'endpointsBelow'>;
+  find: Pick<LiveFinder, 'endpoint' | 'endpointsAt' | 'endpointsWithUrl' | 'endpointsWithPeople' | 'endpointsBelow'>;
 }
 
 /** Adds the endpoints that are in the database to what agents have online. */
@@ -18,6 +18,7 @@ export const withStored = (agents: LiveView, stored: StoredEndpoints): LiveView 
     endpoint: (id) => agents.find.endpoint(id) ?? stored.find.endpoint(id),
     endpointsAt: (place) => [...agents.find.endpointsAt(place), ...stored.find.endpointsAt(place)],
     endpointsWithUrl: (url) => [...agents.find.endpointsWithUrl(url), ...stored.find.endpointsWithUrl(url)],
+    endpointsWithPeople: () => [...agents.find.endpointsWithPeople(), ...stored.find.endpointsWithPeople()],
     endpointsBelow: (id) => merged([agents.find.endpointsBelow(id), stored.find.endpointsBelow(id)]),
   },
   gateways: () => agents.gateways?.() ?? [],
@@ -55,6 +56,7 @@ export function foundAmong(endpoints: readonly LiveEndpoint[]): StoredEndpoints[
     endpoint: (id) => endpoints.find((each) => each.id === id) ?? null,
     endpointsAt: (place) => endpoints.filter((each) => placeOf(each) === place),
     endpointsWithUrl: (url) => endpoints.filter((each) => each.url === url),
+    endpointsWithPeople: () => endpoints.filter(({ admission }) => admission !== undefined),
     endpointsBelow: (id) =>
       endpoints.filter((each) => id === null || each.id < id).sort((a, b) => (a.id < b.id ? 1 : -1)),
   };

@@ -21,7 +21,7 @@ export interface PortMemory {
   /** Every port ever used, least recently used first. */
   used(): number[];
   /** Those that are given only to agents that ask for them. */
-  reserved(): number[];
+  reserved(range: PortRange): number[];
   remember(port: number): Promise<void>;
 }
 
@@ -124,7 +124,7 @@ export class TcpPortAllocator {
 
   #candidates(ranges: readonly PortRange[]): number[] {
     const { range, memory } = this.options;
-    const reserved = new Set(memory.reserved());
+    const reserved = new Set(memory.reserved(range));
     const isFree = (port: number) => !this.#open.has(port) && !reserved.has(port);
     return portsInOrder(range, memory.used()).filter(
       (port) => isFree(port) && (ranges.length === 0 || isWithin(port, ranges)),

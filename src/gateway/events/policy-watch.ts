@@ -12,6 +12,8 @@ import type { Store } from '../store/store.ts';
 const DAY_MS = 86_400_000;
 const DIGEST_PURPOSE = 'policies of agents';
 const WRITE_MS = 1_000;
+/** How long a digest is known, in milliseconds: an agent binds many endpoints with one policy, as do all agents of a fleet. */
+const DIGEST_MS = 100;
 /** Policies in memory, and those in one write. */
 const MAX_WAITING = 10_000;
 const BATCH = 200;
@@ -38,6 +40,7 @@ export class PolicyWatch {
   readonly #failures = new Repeats();
   #timer: NodeJS.Timeout | undefined;
   #stopped = false;
+  #latest = { source: '', digest: '', until: 0 };
 
   constructor(
     private readonly store: Pick<Store, 'database' | 'boundPolicies' | 'box' | 'now'>,
@@ -47,8 +50,7 @@ export class PolicyWatch {
   /** @param source all that decides how the endpoint treats clients */
   note(holder: PolicyHolder, source: string): void {
     const { url, pooled, credentialId } = holder;
-    const key = this.store.box.keyFor(DIGEST_PURPOSE);
-    const digest = `hmac-sha256:${createHmac('sha256', key).update(source).digest('hex').slice(0, 16)}`;
+    const digest = this.#digestOf(source);
     const known = this.#lastOf(url);
     if (known !== null && hasPolicy(known, digest, pooled)) return;
     const now = performance.now();
@@ -67,6 +69,15 @@ export class PolicyWatch {
       left = this.#queue.size;
       await this.#write();
     }
+  }
+
+  #digestOf(source: string): string {
+    const now = performance.now();
+    if (source === this.#latest.source && now < this.#latest.until) return this.#latest.digest;
+    const key = this.store.box.keyFor(DIGEST_PURPOSE);
+    const digest = `hmac-sha256:${createHmac('sha256', key).update(source).digest('hex').slice(0, 16)}`;
+    this.#latest = { source, digest, until: now + DIGEST_MS };
+    return digest;
   }
 
   #lastOf(url: string): Pick<BoundPolicyRow, 'policy_digest' | 'earlier_digests'> | null {

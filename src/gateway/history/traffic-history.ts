@@ -364,7 +364,7 @@ export class TrafficHistory {
   #subjectOf(presence: Presence): HistorySubject | null {
     if (presence.of !== undefined) return presence.of;
     const { kind, key, credentialId } = presence;
-    const device = this.context.store.devices.byCredential(credentialId)?.id ?? '';
+    const device = this.context.store.devices.ofAuthtoken(credentialId)?.id ?? '';
     const of = kind === 'device' ? { kind, key: device, device } : { kind, key, device };
     presence.of = of.key === '' || !this.#isAdmitted(of, credentialId) ? null : of;
     return presence.of;

@@ -26,8 +26,7 @@ import {
   useOtherKey,
 } from '../store/stored-secrets.ts';
 import { type Store, withStore } from './command-store.ts';
-import { gatewayProof } from './gateway-proof.ts';
-import { type ServingGateway, SharedDatabase } from './shared-database.ts';
+import { gatewayWithout, SharedDatabase } from './shared-database.ts';
 
 /** The encryption keys of a gateway, by ids that reveal nothing about them, and what they do not decrypt. */
 interface KeyState {
@@ -112,30 +111,12 @@ async function finishFiles(settings: GatewayServerSettings, box: SecretsBox): Pr
 
 /** @throws {OperatorError} when another gateway of the shared database does not know a key, or does not say */
 async function requireKnown(settings: GatewayServerSettings, url: string, id: string): Promise<void> {
-  await SharedDatabase.use(url, async (shared) => {
-    const { clockAheadMs } = await shared.facts();
-    const ask = gatewayProof(settings, () => Date.now() + clockAheadMs);
-    for (const gateway of await shared.gateways()) {
-      // One that serves alone is the one here, or answers nobody; one that is silent checks the key when it starts.
-      if (gateway.alone || gateway.state === 'silent') continue;
-      if (await knowsKey(ask, gateway, id)) continue;
-      throw new OperatorError(
-        `the gateway ${gateway.address} does not know the next key: set both on it, in the same order, and restart it`,
-        2,
-      );
-    }
-  });
-}
-
-async function knowsKey(ask: ReturnType<typeof gatewayProof>, gateway: ServingGateway, id: string): Promise<boolean> {
-  const [, host = '', port = ''] = /^\[?(.*?)\]?:(\d+)$/.exec(gateway.address) ?? [];
-  const told = await ask({ id: gateway.id, host, port: Number(port) }).catch((cause: unknown) => {
-    throw new OperatorError(`the gateway ${gateway.address} does not say which keys it knows: check that it runs`, 1, {
-      cause,
-    });
-  });
-  const { encryptionKeys = [] } = JSON.parse(String(told)) as { encryptionKeys?: string[] };
-  return encryptionKeys.includes(id);
+  const address = await gatewayWithout(settings, url, ({ encryptionKeys = [] }) => encryptionKeys.includes(id));
+  if (address === null) return;
+  throw new OperatorError(
+    `the gateway ${address} does not know the next key: set both on it, in the same order, and restart it`,
+    2,
+  );
 }
 
 /**

@@ -1,9 +1,11 @@
 import { join } from 'node:path';
+import { OperatorError } from '../../lib/errors.ts';
 import { createLog } from '../../lib/log/log.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
+import { nextCa } from '../certificates/local-ca/ca-rotation.ts';
 import { openPresentCa } from '../certificates/local-ca/shared-ca.ts';
 import { shownState } from '../cluster/nodes.ts';
-import type { LiveGateway } from '../endpoints/live-view.ts';
+import type { GatewayReport, LiveGateway } from '../endpoints/live-view.ts';
 import { BY_COMMAND } from '../store/command-access.ts';
 import { openForChanges, openGatewayDatabase } from '../store/open-gateway-store.ts';
 import { isSameSoon } from '../store/shared/join-shared.ts';
@@ -113,6 +115,54 @@ export class SharedDatabase {
       database.close();
     }
   }
+}
+
+/**
+ * Asks the gateways of a shared database what they know. One that serves alone is the one here, or answers nobody; one that is
+ * silent checks that itself when it starts: both are left out.
+ *
+ * @returns the address of the first one that lacks it; null: all have it
+ * @throws {OperatorError} when one does not answer
+ */
+export async function gatewayWithout(
+  settings: GatewayServerSettings,
+  url: string,
+  has: (report: Partial<GatewayReport>) => boolean,
+): Promise<string | null> {
+  return SharedDatabase.use(url, async (shared) => {
+    const { clockAheadMs } = await shared.facts();
+    const ask = gatewayProof(settings, () => Date.now() + clockAheadMs);
+    for (const { id, address, alone, state } of await shared.gateways()) {
+      if (alone || state === 'silent') continue;
+      const [, host = '', port = ''] = /^\[?(.*?)\]?:(\d+)$/.exec(address) ?? [];
+      const told = await ask({ id, host, port: Number(port) }).catch((cause: unknown) => {
+        throw new OperatorError(`the gateway ${address} does not say what it knows: check that it runs`, 1, { cause });
+      });
+      if (!has(JSON.parse(String(told)) as Partial<GatewayReport>)) return address;
+    }
+    return null;
+  });
+}
+
+/**
+ * Refuses a change of the CA as long as a gateway of the shared database would not take part: devices that trust the CA of the
+ * others could not come back to it.
+ *
+ * @throws {OperatorError} when one cannot change its CA, does not have the next one, or does not answer
+ */
+export async function requireCaEverywhere(settings: GatewayServerSettings, { database }: Store): Promise<void> {
+  const { databaseUrl } = settings;
+  if (databaseUrl === null) return;
+  const next = nextCa(database);
+  const has = ({ cas }: { cas?: readonly string[] }) => cas !== undefined && (next === null || cas.includes(next.id));
+  const address = await gatewayWithout(settings, databaseUrl, has);
+  if (address === null) return;
+  throw new OperatorError(
+    next === null
+      ? `the gateway ${address} cannot change its CA: update it to this version first`
+      : `the gateway ${address} does not have the next CA yet: try again in some seconds; its log says what keeps it`,
+    2,
+  );
 }
 
 /** Why the shared database does not answer; null for other errors. */

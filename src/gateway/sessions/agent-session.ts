@@ -220,7 +220,7 @@ export class AgentSession implements ListenerOwner {
   /** Starts serving on the link that it has authenticated on; returns what the agent is told. */
   start(): object {
     this.#adopt(this.#first);
-    this.#metered = this.context.store.devices.byCredential(this.credential.id)?.metered ?? null;
+    this.#metered = this.context.store.devices.ofAuthtoken(this.credential.id)?.metered ?? null;
     return {
       ...(this.keepsAnswers && this.#metered !== null && { Metered: this.#metered }),
       ...(!this.#announced.shortanswers && { ...GATEWAY, AgentSessionID: this.id }),

@@ -166,6 +166,7 @@ export class EndpointBinder {
       const policy = await this.#replacement(endpoint, TrafficPolicy);
       chargeMemory(policy.memory);
       endpoint.policy = policy;
+      this.context.endpoints.online.notePolicy(endpoint);
       const source = this.#sources.get(endpoint);
       if (source) source.text = TrafficPolicy;
     }

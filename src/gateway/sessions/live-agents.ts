@@ -85,6 +85,7 @@ export class LiveAgents implements LiveView {
       endpointsOf: (id) => [...online.ofCredential(id)].flatMap(endpointView),
       endpointsAt: (place) => this.registry.atPlace(place).flatMap(endpointView),
       endpointsWithUrl: (url) => [...online.withUrl(url)].flatMap(endpointView),
+      endpointsWithPeople: () => [...online.withPeople].flatMap(endpointView),
       endpointsBelow,
     };
   }

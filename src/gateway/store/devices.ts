@@ -128,11 +128,15 @@ export function versionOrder(version: string): string {
 }
 
 export class Devices extends tableOf('devices', deviceColumns) {
+  /** {@link byCredential} as of the last commit: several parts ask for the device of each session. Not inside a write. */
+  readonly ofAuthtoken: (credentialId: string) => DeviceRow | null;
+
   constructor(
     database: Database,
     private readonly now: () => string,
   ) {
     super(database);
+    this.ofAuthtoken = database.untilCommit((credentialId) => this.byCredential(credentialId));
   }
 
   /** Devices that have said that they come back by then are late. */

@@ -105,7 +105,7 @@ export type EventSubscriptionRow = RowOf<typeof subscriptionColumns>;
 /** Which events are sent to which destinations. */
 export class EventSubscriptions extends tableOf('event_subscriptions', subscriptionColumns) {
   naming(destinationId: string): EventSubscriptionRow[] {
-    return this.where('id > ?', ['']).filter(({ destination_ids }) => destination_ids.includes(destinationId));
+    return this.where('? IN (SELECT value FROM json_each(destination_ids))', [destinationId]);
   }
 
   /** The types of events that a destination gets; null: all. */

@@ -1,3 +1,4 @@
+import { isWithin, type PortRange } from '../../lib/network/port-range.ts';
 import type { PortMemory } from '../endpoints/tcp-port-allocator.ts';
 import type { Database } from './sql/database.ts';
 
@@ -5,6 +6,8 @@ import type { Database } from './sql/database.ts';
 const KEPT_MS = 90 * 86_400_000;
 /** Ports that are kept for each device, or reserved domain: one that binds name after name does not get the whole range. */
 const KEPT_EACH = 20;
+/** The part of a range that is kept at most, before each keeps less, but one: the rest is for those that have no port yet. */
+const KEPT_SHARE = 3 / 4;
 
 interface NamePort {
   readonly name: string;
@@ -43,13 +46,13 @@ export class NamePorts implements PortMemory {
     return this.#all().map(({ port }) => port);
   }
 
-  reserved(): number[] {
-    return this.#kept().map(({ port }) => port);
+  reserved(range: PortRange): number[] {
+    return this.#kept(range).map(({ port }) => port);
   }
 
   /** The names whose ports nobody else gets, however long they are offline. */
-  keptNames(): ReadonlySet<string> {
-    return new Set(this.#kept().map(({ name }) => name));
+  keptNames(range: PortRange): ReadonlySet<string> {
+    return new Set(this.#kept(range).map(({ name }) => name));
   }
 
   /** Gives a port to a name; it takes it from the name that had it. */
@@ -85,18 +88,23 @@ export class NamePorts implements PortMemory {
     if (this.#unsaved.get(port) === own) this.#unsaved.delete(port);
   }
 
-  #kept(): NamePort[] {
+  #kept(range: PortRange): NamePort[] {
     const since = new Date(Date.parse(this.now()) - KEPT_MS).toISOString();
-    const recent = this.#all().filter(({ used_on }) => used_on > since);
+    const recent = this.#all().filter(({ used_on, port }) => used_on > since && isWithin(port, [range]));
     const owners = this.ownersOf(recent.map(({ name }) => name));
-    const counts = new Map<string, number>();
-    return recent.reverse().filter(({ name }) => {
-      const owner = owners.get(name);
-      if (owner === undefined) return false;
-      const count = (counts.get(owner) ?? 0) + 1;
-      counts.set(owner, count);
-      return count <= KEPT_EACH;
-    });
+    const lastOfEach = new Map<string, NamePort[]>();
+    for (const each of recent.reverse()) {
+      const owner = owners.get(each.name);
+      if (owner === undefined) continue;
+      const own = lastOfEach.get(owner) ?? [];
+      if (own.length < KEPT_EACH) lastOfEach.set(owner, [...own, each]);
+    }
+    const held = [...lastOfEach.values()];
+    const room = (range.last - range.first + 1) * KEPT_SHARE;
+    const isWithinRoom = (count: number) => held.reduce((sum, { length }) => sum + Math.min(length, count), 0) <= room;
+    let each = KEPT_EACH;
+    while (each > 1 && !isWithinRoom(each)) each -= 1;
+    return held.flatMap((own) => own.slice(0, each));
   }
 
   /** Least recently used first. */

@@ -111,7 +111,7 @@ export function logsTo(fd: number): boolean {
 const MAX_WAITING = 1024 * 1024;
 
 /** Milliseconds between the writes of many lines: each write takes as long as writing dozens of lines does. */
-const GATHER_MS = 10;
+const GATHER_MS = 50;
 
 /** Milliseconds between writes to a full pipe. */
 const RETRY_MS = 100;

@@ -27,10 +27,7 @@ export class LoadBalancers {
   static before(balancers: LoadBalancers | null, accept: (socket: Socket) => void): (socket: Socket) => void {
     return (socket) => {
       if (balancers?.isOurs(socket)) return void balancers.#readHeader(socket, accept);
-      const { remoteAddress: clientIp = '', remotePort: clientPort = 0 } = socket;
-      const { localAddress: serverIp = '', localPort: serverPort = 0 } = socket;
-      const ends = { clientIp, clientPort, serverIp: withoutMapping(serverIp), serverPort };
-      if (withoutMapping(clientIp) !== clientIp) setAddresses(socket, { ...ends, clientIp: withoutMapping(clientIp) });
+      if (withoutMapping(socket.remoteAddress ?? '') !== socket.remoteAddress) setUnmapped(socket);
       accept(socket);
     };
   }
@@ -78,6 +75,12 @@ export function connectHere(place: { host: string; port: number }, balancers: re
   return socket.once('connect', () => {
     if (isOf(balancers, socket.localAddress)) socket.write(OWN_CONNECTION);
   });
+}
+
+function setUnmapped(socket: Socket): void {
+  const { remoteAddress = '', remotePort: clientPort = 0, localAddress = '', localPort: serverPort = 0 } = socket;
+  const [clientIp, serverIp] = [withoutMapping(remoteAddress), withoutMapping(localAddress)];
+  if (clientIp !== remoteAddress) setAddresses(socket, { clientIp, clientPort, serverIp, serverPort });
 }
 
 /** What a connection says of its ends from now on. */

@@ -42,19 +42,22 @@ export function processorNow(): number {
 }
 
 /** For how long an answer of {@link processorNow} serves as the begin of further spans, in milliseconds. */
-const FRESH_MS = 0.5;
+const FRESH_MS = 2;
 let latest = { at: Number.NEGATIVE_INFINITY, processor: 0 };
+
+function ask(): typeof latest {
+  latest = { at: performance.now(), processor: processorNow() };
+  return latest;
+}
 
 /** Spans begin in nearly every turn while agents connect, and asking the system for each would take a seventh of the time. */
 function beginning(): typeof latest {
-  const at = performance.now();
-  if (at - latest.at > FRESH_MS) latest = { at, processor: processorNow() };
-  return latest;
+  return performance.now() - latest.at > FRESH_MS ? ask() : latest;
 }
 
 /**
  * Tells when this process has taken some processor time, and asks for that only when the clock does not answer already. It may
- * say so half a millisecond early.
+ * say so two milliseconds early.
  */
 export class ProcessorSpan {
   readonly #began: number;
@@ -68,6 +71,6 @@ export class ProcessorSpan {
 
   /** Whether at least `ms` milliseconds of processor time have been taken since this was created. */
   hasTaken(ms: number): boolean {
-    return performance.now() - this.#began >= ms && processorNow() - this.#processor >= ms;
+    return performance.now() - this.#began >= ms && ask().processor - this.#processor >= ms;
   }
 }

@@ -66,6 +66,14 @@ describe('a proof of the time', () => {
     }
   });
 
+  it('says which CAs have ended only if the newest one of the gateway has signed it', async () => {
+    const newest = await openLocalCa(join(temporaryFolder(), 'newest'), silentLog);
+    const both = { all: [ca, newest] };
+    const proof = await new TimeProofs({ ca: both, certificates: () => [], ended: () => ['former'] }).prove(NONCE);
+    expect(openProof(proof, NONCE, [new X509Certificate(newest.caPem)]).ended).toEqual(['former']);
+    expect(openProof(proof, NONCE, [authority]).ended).toEqual([]);
+  });
+
   it('is refused when it is of another CA, also one of the same name', async () => {
     const other = await openLocalCa(join(temporaryFolder(), 'other'), silentLog);
     const proof = await new TimeProofs({ ca: other, certificates: () => [] }).prove(NONCE);

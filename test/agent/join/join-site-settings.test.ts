@@ -18,3 +18,8 @@ it('joining again keeps the connector that the operator chose', () => {
   const chosen = first.replace('native', 'sdk');
   expect(withSettings(chosen, settings, ['AGENT_CONNECTOR'])).toBe(chosen);
 });
+
+it('refuses a value that could be another setting', () => {
+  const settings = { NGROK_SERVER_ADDR: 'a:443\nNODE_OPTIONS=--require=/tmp/x.js' };
+  expect(() => withSettings('', settings)).toThrow(/control characters: nothing was written/);
+});

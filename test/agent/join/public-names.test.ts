@@ -7,7 +7,7 @@ import { enrol } from '../../../src/agent/join/join-site.ts';
 import { openLink } from '../../../src/agent/open-link.ts';
 import { joinCode } from '../../../src/gateway/devices/invite.ts';
 import { rotateDevice } from '../../../src/gateway/devices/manage-devices.ts';
-import { NO_PROXIES } from '../../../src/lib/network/proxy-rules.ts';
+import { NO_PROXIES, parseProxy } from '../../../src/lib/network/proxy-rules.ts';
 import { systemClock } from '../../../src/lib/time/clock.ts';
 import type { TrustedCas } from '../../../src/lib/tls/tls-options.ts';
 import { type Issued, issueCertificate } from '../../support/certificates.ts';
@@ -15,6 +15,7 @@ import { CONNECTORS } from '../../support/connectors.ts';
 import { enrolmentKey, inviteTo } from '../../support/enrolment.ts';
 import { getPublic, startTestGateway, type TestGateway } from '../../support/gateway.ts';
 import { InstantClock } from '../../support/instant-clock.ts';
+import { TestProxy } from '../../support/proxies.ts';
 import { certifyNames, ordering } from '../../support/public-names.ts';
 import { silentLog } from '../../support/silent-log.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
@@ -119,4 +120,29 @@ it.each(CONNECTORS)('a %s session to an address trusts a pinned CA whatever CA s
   onTestFinished(() => byAddress.close());
   await certifyNames(byAddress, root, [ip]);
   await comesOnline(kind, byAddress, `${ip}:${byAddress.httpsPort}`);
+});
+
+it('a native session to an address whose certificate another CA has signed reconnects with one handshake', async () => {
+  const ip = '127.0.0.1';
+  const at = await startTestGateway({ ...ordering('all'), sessionPort: null, ip });
+  onTestFinished(() => at.close());
+  await certifyNames(at, root, [ip]);
+  const proxy = await TestProxy.http();
+  const serverAddr = `${ip}:${at.httpsPort}`;
+  const link = {
+    ...{ authtoken: () => at.authtoken, serverAddr, authorities: { pem: at.sessionCa } },
+    ...{ proxies: { ...NO_PROXIES, all: parseProxy(`http://${proxy.address}`), exempt: () => false } },
+    ...{ version: '1.0.0', log: silentLog, clock: systemClock },
+  };
+  const agent = new GatewayConnector(link, serverAddr, () => openLink('native', link));
+  onTestFinished(() => agent.stop());
+  const next = (event: 'online' | 'offline') => new Promise<void>((resolve) => agent.once(event, resolve));
+  const up = next('online');
+  await agent.start();
+  await up;
+  const back = next('offline').then(() => next('online'));
+  const before = proxy.asked.length;
+  proxy.cut();
+  await back;
+  expect(proxy.asked.slice(before)).toEqual([serverAddr]);
 });

@@ -105,6 +105,7 @@ it('finds what lists of all have, after 10,000 rows of other gateways came, chan
     expect(new Set(idsOf(live.find.endpointsAt(place)))).toEqual(new Set(idsOf(walked.endpointsAt(place))));
     const url = `https://${random(5)}.test`;
     expect(new Set(idsOf(live.find.endpointsWithUrl(url)))).toEqual(new Set(idsOf(walked.endpointsWithUrl(url))));
+    expect(new Set(idsOf(live.find.endpointsWithPeople()))).toEqual(new Set(idsOf(walked.endpointsWithPeople())));
     expect(new Set(idsOf(live.find.endpointsOf('cr_1')))).toEqual(new Set(idsOf(walked.endpointsOf('cr_1'))));
     expect(new Set(idsOf(live.find.sessionsOf('cr_1')))).toEqual(new Set(idsOf(walked.sessionsOf('cr_1'))));
     expect(new Set(idsOf(live.find.tunnelsOf(session)))).toEqual(new Set(idsOf(walked.tunnelsOf(session))));
@@ -121,5 +122,7 @@ it('finds what lists of all have, after 10,000 rows of other gateways came, chan
 const idsOf = (all: Iterable<{ id: string }>): string[] => [...all].map(({ id }) => id);
 
 function hostAt(bound: LiveEndpoint, number: number): LiveEndpoint {
-  return { ...bound, host: `${number}.test`, url: `https://${number}.test` };
+  // An agent binds an endpoint with one policy at all of its nodes.
+  const people = number < 2 && { admission: { everyone: true, emails: [], groups: [] } };
+  return { ...bound, host: `${number}.test`, url: `https://${number}.test`, ...people };
 }

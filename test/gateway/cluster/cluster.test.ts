@@ -18,6 +18,7 @@ import { RelayTickets } from '../../../src/gateway/edge/relays/relay-tickets.ts'
 import type { Gateway } from '../../../src/gateway/gateway.ts';
 import { rotateKey } from '../../../src/gateway/offline/encryption-keys.ts';
 import { retireCa, rotateCa } from '../../../src/gateway/offline/own-cas.ts';
+import { requireCaEverywhere } from '../../../src/gateway/offline/shared-database.ts';
 import { addPerson } from '../../../src/gateway/sign-in/manage-sign-ins.ts';
 import { issueDashboardCode } from '../../../src/gateway/store/command-access.ts';
 import type { Store } from '../../../src/gateway/store/store.ts';
@@ -81,11 +82,20 @@ it('gateways change their CA together, and one that was away follows', { timeout
   const first = one.sessionCa;
   // A command on a machine of its own, with the store of one of them.
   const folder = { dataDir: dirname(dirname(one.caFile)) };
+  const areReady = () => requireCaEverywhere(settingsOf(one, CLUSTER_KEY), one.store);
+  await areReady();
   expect(await rotateCa(folder, one.store, undefined)).toBe(true);
+  await expect(areReady()).rejects.toThrow(/^the gateway 127\.0\.0\.1:\d+ does not have the next CA yet/);
   const next = one.store.database.fact('ca_next_certificate') ?? '';
   for (const gateway of [one, two]) {
     await until(async () => (await shown(gateway)).join() === [first + next, first].join(), 'both CAs');
   }
+  const isReady = () =>
+    areReady().then(
+      () => true,
+      () => false,
+    );
+  await until(isReady, 'the next CA at all gateways', { everyMs: 50 });
   await retireCa(folder, one.store, true);
   for (const gateway of [one, two]) {
     await until(async () => (await shown(gateway)).join() === [next, next].join(), 'the next CA');
@@ -93,6 +103,15 @@ it('gateways change their CA together, and one that was away follows', { timeout
   const back = await startClusterNode(databaseUrl(), undefined, { dataDir });
   expect([back.sessionCa, ...(await shown(back))]).toEqual([next, next, next]);
 });
+
+/** What a command on the machine of a gateway has. */
+function settingsOf({ httpsPort, caFile }: Gateway, key: string) {
+  const env = {
+    ...{ GATEWAY_DOMAIN: 'localhost', GATEWAY_HTTPS_PORT: String(httpsPort), GATEWAY_DATABASE_URL: databaseUrl() },
+    ...{ GATEWAY_ENCRYPTION_KEY: key, GATEWAY_NODE_ADDRESS: `127.0.0.1:${httpsPort}` },
+  };
+  return loadGatewayServerSettings({ ...env, DATA_DIR: dirname(dirname(caFile)) }, temporaryFolder());
+}
 
 /** Two gateways, and an authtoken that both know. @param host of the second one; left out: that of the first one, too */
 async function twoNodes(host?: string) {
@@ -857,11 +876,7 @@ it('the encryption key is changed when all gateways know the next one, and conne
   );
   const reached = async (gateway: Gateway, url: string) => (await statusAt(gateway, url)) === 200;
   await until(() => reached(one, 'https://a.localhost/'), 'the name', { everyMs: 20 });
-  const env = {
-    ...{ GATEWAY_DOMAIN: 'localhost', GATEWAY_HTTPS_PORT: String(one.httpsPort), GATEWAY_DATABASE_URL: databaseUrl() },
-    ...{ GATEWAY_ENCRYPTION_KEY: both.encryptionKey, GATEWAY_NODE_ADDRESS: `127.0.0.1:${one.httpsPort}` },
-  };
-  const settings = loadGatewayServerSettings({ ...env, DATA_DIR: dirname(dirname(one.caFile)) }, temporaryFolder());
+  const settings = settingsOf(one, both.encryptionKey);
   await expect(rotateKey(settings)).rejects.toThrow(`127.0.0.1:${two.httpsPort} does not know the next key`);
   // It is restarted with both keys.
   await two.close();

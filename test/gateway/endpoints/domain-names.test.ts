@@ -1,5 +1,10 @@
 import { describe, expect, it } from 'vitest';
-import { joinOrigin, sessionAddress } from '../../../src/gateway/endpoints/domain-names.ts';
+import {
+  gatewayDomains,
+  isGatewayName,
+  joinOrigin,
+  sessionAddress,
+} from '../../../src/gateway/endpoints/domain-names.ts';
 
 const at = { host: '0.0.0.0', baseDomain: 'iot.example.org', sessionPort: null, httpsPort: 443 };
 const onMachine = { ...at, host: '127.0.0.1', baseDomain: 'localhost', httpsPort: 8443 };
@@ -29,4 +34,15 @@ it.each([
   ['http://gw.other.com', 'https://api.gw.example.com:8443', false],
 ])('with GATEWAY_API_URL=%s devices join at %s', (apiUrl, origin, isProxied) => {
   expect(joinOrigin(apiUrl, 'gw.example.com', 8443)).toEqual({ origin, isProxied });
+});
+
+it('names of ports are the gateway’s own in GATEWAY_HTTPS_PORTS alone', () => {
+  const range = { first: 21_000, last: 21_999 };
+  const ofGateway = (ip: string | null, ports: typeof range | null) =>
+    [8080, 20_999, 21_000, 21_999, 22_000].filter((port) =>
+      isGatewayName(`port-${port}.gw.example.com`, gatewayDomains('gw.example.com', ip, ports)),
+    );
+  expect(ofGateway('192.0.2.7', range)).toEqual([21_000, 21_999]);
+  expect(ofGateway('192.0.2.7', null)).toEqual([]);
+  expect(ofGateway(null, range)).toEqual([]);
 });

@@ -19,6 +19,7 @@ const STEPS = 10_000;
 /** How often an index is compared with a walk through all. */
 const COMPARED = 200;
 
+const anyPolicy = () => ({ admission: random(4) === 0 ? { everyone: true } : null });
 let ids = 0;
 const owner = () => ({ credential: { id: oneOf(CREDENTIALS) } });
 function anyEndpoint(): OnlineEndpoint {
@@ -29,6 +30,7 @@ function anyEndpoint(): OnlineEndpoint {
     url: `${protocol}://${place.host}`,
     publicId: `ep_${random(100)}_${ids}`,
     owner: owner(),
+    policy: anyPolicy(),
     ...place,
   } as unknown as OnlineEndpoint;
 }
@@ -44,6 +46,8 @@ it('endpoints are found as in a walk through all of them, after 10,000 additions
       index.add(endpoint);
       all.add(endpoint);
     }
+    const changed = [...all, ...(gone ? [gone] : [])][random(all.size + 1)];
+    if (changed && !changed.isCloud) index.notePolicy(Object.assign(changed, { policy: anyPolicy() }));
     if (step % COMPARED === 0) expectSame(index, [...all]);
   }
   for (const endpoint of all) index.delete(endpoint);
@@ -58,6 +62,7 @@ function expectSame(index: EndpointIndex, all: readonly OnlineEndpoint[]): void 
   expect(index.size).toBe(all.length);
   expect([...index.below(null)]).toEqual(byId);
   expect([...index.below(bound)]).toEqual(byId.filter(({ publicId }) => publicId < bound));
+  expect(new Set(index.withPeople)).toEqual(new Set(agents.filter(({ policy }) => policy.admission !== null)));
   for (const each of all.slice(0, 20)) expect(index.withId(each.publicId)).toBe(each);
   for (const id of CREDENTIALS) {
     expect([...index.ofCredential(id)]).toEqual(agents.filter((each) => each.owner.credential.id === id));

@@ -164,6 +164,19 @@ it('after a restart, expects agents while others come back, for five minutes at 
   expect(lost.at('tls last.localhost')).toBeUndefined();
 });
 
+it('after a restart, one that comes back late says nothing of the others, and what others say of it shortens nothing', () => {
+  const lost = new LostAddresses(() => now);
+  for (const place of ['early', 'late', 'never']) note(lost, `tls ${place}.localhost`, 'restarted');
+  now += 9_000;
+  note(lost, 'tls never.localhost', 'lost');
+  lost.found('tls early.localhost');
+  now += 9_999;
+  expect(lost.at('tls never.localhost')).toBeDefined();
+  now += 1;
+  lost.found('tls late.localhost');
+  expect(lost.at('tls never.localhost')).toBeUndefined();
+});
+
 it('finds the most specific name that covers a host, of clients of one port', () => {
   const lost = new LostAddresses();
   note(lost, 'tls *.localhost');

@@ -119,7 +119,8 @@ it('counts how requests end, and is there after the gateway has ended and starte
 async function steered() {
   const clock = new SteeredClock();
   const file = HistoryFile.open(join(temporaryFolder(), 'history.db'), 395, silentLog);
-  const devices = { byCredential: (id: string) => (id === '' ? null : { id: id.replace('cr', 'dev') }) };
+  const ofAuthtoken = (id: string) => (id === '' ? null : { id: id.replace('cr', 'dev') });
+  const devices = { byCredential: ofAuthtoken, ofAuthtoken };
   const begun = clock.now();
   const time = () => Date.UTC(2026, 0, 1) + clock.now() - begun;
   const history = new TrafficHistory(

@@ -136,14 +136,17 @@ describe('an update', () => {
   }
 
   it('changes what it names: name, description, metadata, policy', async () => {
-    const { endpoint, patch } = await online();
+    const { endpoint, patch, gateway } = await online();
     expect(endpoint).toMatchObject({ name: 'cam', description: 'gate', metadata: '' });
     const before = endpoint?.policy;
     expect(await patch({ Name: 'door', Metadata: 'm' })).toEqual({});
     expect(endpoint).toMatchObject({ name: 'door', description: 'gate', metadata: 'm', policy: before });
-    const TrafficPolicy = JSON.stringify({ on_http_request: [{ actions: [{ type: 'deny' }] }] });
-    expect(await patch({ TrafficPolicy })).toEqual({});
-    expect(endpoint?.policy).not.toBe(before);
+    for (const type of ['gateway-sign-in', 'deny']) {
+      const TrafficPolicy = JSON.stringify({ on_http_request: [{ actions: [{ type }] }] });
+      expect(await patch({ TrafficPolicy })).toEqual({});
+      expect(endpoint?.policy).not.toBe(before);
+      expect([...gateway.endpoints.online.withPeople]).toEqual(type === 'deny' ? [] : [endpoint]);
+    }
   });
 
   it.each([

@@ -4,6 +4,8 @@ import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.
 import type { Store } from '../../../src/gateway/store/store.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
 
+const RANGE = { first: 21_000, last: 21_999 };
+
 let store: Store;
 /** Owners by names. */
 let owners: Map<string, string>;
@@ -39,7 +41,7 @@ it('a port that could not be written is in use, and written when it is used agai
   owners.set('cam', 'device');
   await assignUnsaved('cam', 21_001);
   expect([ports.portOf('cam'), ports.nameAt(21_001)]).toEqual([21_001, 'cam']);
-  expect([ports.used(), ports.reserved(), open().used()]).toEqual([[21_001], [21_001], []]);
+  expect([ports.used(), ports.reserved(RANGE), open().used()]).toEqual([[21_001], [21_001], []]);
   await ports.remember(21_001);
   expect(open().nameAt(21_001)).toBe('cam');
 });
@@ -65,7 +67,7 @@ it('only the last used ports of each owner are kept, and for a season', async ()
   owners.set('cam', 'another');
   await ports.assign('cam', 21_100);
   await ports.assign('of-nobody', 21_101);
-  const kept = ports.keptNames();
+  const kept = ports.keptNames(RANGE);
   expect(kept.size).toBe(21);
   expect(['cam', 'n24', 'n5', 'n4', 'of-nobody'].map((name) => kept.has(name))).toEqual([
     true,
@@ -75,5 +77,32 @@ it('only the last used ports of each owner are kept, and for a season', async ()
     false,
   ]);
   today = '2026-06-01';
-  expect(ports.reserved()).toEqual([]);
+  expect(ports.reserved(RANGE)).toEqual([]);
+});
+
+it('ports are left for those that have none: many owners keep fewer, but each the one that it has used last', async () => {
+  const small = { first: 21_000, last: 21_039 };
+  const kept = (owner: string) => [...ports.keptNames(small)].filter((name) => name.startsWith(owner)).sort();
+  const assignAll = async (owner: string, from: number, count: number) => {
+    for (let at = 0; at < count; at += 1) {
+      owners.set(`${owner}${at}`, owner);
+      await ports.assign(`${owner}${at}`, from + at);
+    }
+  };
+  await assignAll('one', 21_000, 20);
+  expect(kept('one')).toHaveLength(20);
+  // Two that take all of the range do not keep it.
+  await assignAll('two', 21_020, 20);
+  expect([kept('one').length, kept('two').length]).toEqual([15, 15]);
+  expect(kept('two')).toContain('two19');
+  expect(kept('two')).not.toContain('two0');
+  // An owner with few keeps all of them.
+  await ports.assign('cam', 21_000);
+  owners.set('cam', 'third');
+  expect([kept('one').length, kept('two').length, kept('cam')]).toEqual([14, 14, ['cam']]);
+  for (let at = 0; at < 40; at += 1) {
+    owners.set(`n${at}`, `owner ${at}`);
+    await ports.assign(`n${at}`, 21_000 + at);
+  }
+  expect(kept('n')).toHaveLength(40);
 });

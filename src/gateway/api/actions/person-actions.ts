@@ -58,7 +58,7 @@ export function personActions(context: ApiContext): { people: ActionsOf<typeof O
         }, caller),
       listEndpoints: (id, before, limit) => {
         const person = found(rows.get(id), people);
-        const admitted = admitting(live.endpoints(), person);
+        const admitted = admitting(live.find, person);
         const { endpoint: get, endpointsBelow: below } = foundAmong(admitted);
         const online = { all: () => admitted, get, below };
         return liveActions(endpoints, online, (endpoint) => showEndpoint(context, endpoint)).list(before, limit, {});

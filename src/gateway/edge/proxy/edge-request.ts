@@ -1,4 +1,3 @@
-import type { Socket } from 'node:net';
 import { isName, nameAt } from '../../../lib/http/header-fields.ts';
 import type { MemoryBudget } from '../../../lib/memory-budget.ts';
 import { turnTime } from '../../../lib/time/loop-turn.ts';
@@ -51,8 +50,8 @@ export interface RequestContext {
   readonly ask: AskInternal;
   /** Names of the gateway's services. */
   readonly ownNames: Iterable<string>;
-  /** The port of the gateway's address that a connection came to; undefined: it named a host. */
-  namedPort(socket: Socket): NamedPort | undefined;
+  /** The port of the gateway's address that a request is for, at the port or by its name; undefined: it is for another host. */
+  namedPort(req: ClientRequest): NamedPort | undefined;
 }
 
 /**
@@ -87,6 +86,8 @@ export class EdgeRequest implements PolicyRequest {
   isProbe?: true;
   /** When it came, in whole milliseconds of the loop's turns. */
   readonly #cameAt: number;
+  /** Where the endpoint was when the request came: the port may have another name by the time of the response. */
+  readonly #place: NamedPort | undefined;
   /** Why no response of the upstream reaches the client. */
   #fate: 'refused' | 'failed' | null = null;
   #expectContinue: ExpectContinue | null;
@@ -127,8 +128,8 @@ export class EdgeRequest implements PolicyRequest {
       this.headers = requestHeaders(req.rawHeaders, req.headers.connection, from);
       if (asked !== undefined) remove(this.headers, ASKED_HEADER);
       this.ownCookies = endpoint.isRemote ? NO_COOKIES : takeOwnCookies(this.headers);
-      const place = context.namedPort(req.socket);
-      if (place !== undefined) takeForeignCookies(this.headers, place);
+      this.#place = context.namedPort(req);
+      if (this.#place !== undefined) takeForeignCookies(this.headers, this.#place);
       this.policy = endpoint.policy;
       this.forwards = 0;
       this.#expectContinue = req.headers.expect === undefined ? null : new ExpectContinue(res);
@@ -140,6 +141,7 @@ export class EdgeRequest implements PolicyRequest {
       this.ownCookies = outer.ownCookies;
       if (endpoint.isRemote) putBack(this.headers, outer.ownCookies);
       this.policy = withOuterPolicy(endpoint.policy, outer);
+      this.#place = outer.#place;
       this.forwards = outer.forwards + 1;
       if (outer.responseCookies !== undefined) this.responseCookies = outer.responseCookies;
       if (outer.bandwidth !== undefined) this.bandwidth = outer.bandwidth;
@@ -254,8 +256,7 @@ export class EdgeRequest implements PolicyRequest {
   /** Takes out of a response's headers what would set or delete cookies of others. @returns the same list */
   guardCookies(headers: string[]): string[] {
     guardCookies(headers, this.clientHost, this.context.ownNames);
-    const place = this.context.namedPort(this.req.socket);
-    if (place !== undefined) markCookies(headers, place);
+    if (this.#place !== undefined) markCookies(headers, this.#place);
     return headers;
   }
 

@@ -1,4 +1,3 @@
-import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { proxyHeader } from '../../../lib/network/proxy-protocol.ts';
 import { PolicyFailure } from '../../../traffic-policy/policy-errors.ts';
@@ -7,7 +6,6 @@ import type { ForwardFailure, RequestOutcome } from '../../../traffic-policy/ste
 import type { EdgeContext } from '../../context/gateway-context.ts';
 import { placeOf } from '../../endpoints/endpoint-address.ts';
 import type { ClientInfo, GatewayEndpoint, InternalLookupFor } from '../../endpoints/online-endpoint.ts';
-import type { NamedPort } from '../../endpoints/port-names.ts';
 import type { ProbeOutcome } from '../../endpoints/probe-outcome.ts';
 import {
   type Admission,
@@ -73,8 +71,8 @@ export class HttpProxy {
       waiting: WaitingClients;
       /** Takes a request to another endpoint than the one that it was routed to; null: its policy rejects the connection. */
       admit(req: ClientRequest, endpoint: GatewayEndpoint): Admission | null;
-      /** The port of the gateway's address that a connection came to; undefined: it named a host. */
-      namedPort?: (socket: Socket) => NamedPort | undefined;
+      /** See {@link RequestContext}; left out: all requests are for hosts. */
+      namedPort?: RequestContext['namedPort'];
       onFailure(req: ClientRequest, res: ClientResponse, error: unknown): void;
       /** Serves a request again whose endpoint has lost its agent; false: it gets its error. */
       serveAgain(req: ClientRequest, res: ClientResponse, endpoint: GatewayEndpoint): boolean;

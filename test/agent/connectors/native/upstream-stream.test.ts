@@ -29,6 +29,7 @@ function streamTo(connecting: Promise<Duplex>) {
     windowIncrement: (_stream, increment) => void credits.push(increment),
     reset() {},
     forget() {},
+    answersSoon() {},
     carriesBulk: () => void counted.bulk++,
     spread: () => false,
   };

@@ -243,6 +243,22 @@ describe('devices', () => {
     expect(one.ownCa.pem).toBe(beside + first + next);
   });
 
+  it('trust no CA that had ended before they asked, though their file has it', async () => {
+    const { secret } = await enrolmentKey(gateway, { site: '*.site.localhost' });
+    const { caPem: beside } = await makeCa();
+    const one = await device(secret);
+    const next = await changed();
+    // As copied from /ca.pem during the change.
+    const both = await device(secret, undefined, next + beside);
+    await retired();
+    await both.follow();
+    expect(both.ownCa.pem).toBe(beside + next);
+    expect(gateway.store.devices.get(both.id)?.trusted_cas).toEqual([caIdOf(new X509Certificate(next))]);
+    // It knows nothing of the next one.
+    await one.follow();
+    expect(one.ownCa.pem).toBe(first);
+  });
+
   it('a code from before the change joins until the CA has ended, one from the change also afterwards', async () => {
     const { secret } = await enrolmentKey(gateway, { site: '*.site.localhost' });
     const next = await changed();
