@@ -26,6 +26,8 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   "certificates of the gateway's own names not renewed":
     'set `GATEWAY_ACME_DIRECTORY` as before; `GATEWAY_ACME_OWN_NAMES=none` deletes them',
   'renewal times not read from the CA': 'report it as a bug when it repeats; certificates are renewed by their age',
+  'certificates not revoked: no ACME CA is set':
+    'set GATEWAY_ACME_DIRECTORY as before until the log says `certificate revoked`, or revoke them at their CA',
   'certificate not revoked: it has expired':
     'none: clients refuse it by now; see in earlier lines why it was not revoked',
   'key of the ACME account not changed: its CA refuses':

@@ -22,11 +22,13 @@ import { temporaryFolder } from '../support/temporary-folder.ts';
 import { until } from '../support/until.ts';
 import { FULL, rounds } from './rounds.ts';
 
-const ROUNDS = rounds({ short: 2, full: Number(process.env.ACME_ROUNDS ?? 125) });
+const ROUNDS = rounds({ short: 2, full: Number(process.env.ACME_ROUNDS ?? 40) });
 const FAILOVERS = rounds({ short: 0, full: Number(process.env.ACME_FAILOVERS ?? 25) });
-const ORDERS_A_ROUND = 8;
+const ORDERS_A_ROUND = rounds({ short: 8, full: 25 });
 /** So many of them are for names that have a certificate already. */
-const AGAIN_A_ROUND = FULL ? 2 : 0;
+const AGAIN_A_ROUND = rounds({ short: 0, full: 5 });
+/** So many may be open when the next ones are ordered: each kill makes those useless that the CA validates just then. */
+const OPEN_MEANWHILE = 20;
 const SEED = Number(process.env.ACME_SEED ?? Math.floor(Math.random() * 1_000_000));
 /** An order takes about two seconds, most of them between polls; it is killed at any moment of that. */
 const KILLED_WITHIN_MS = 2_500;
@@ -44,14 +46,14 @@ const ISSUED = 'Issued certificate serial';
 /** The gateway's domain, and the names below. */
 const OWN_NAMES = 2;
 
-/** A strict CA that refuses 15 % of nonces. At full length, it also takes up to two seconds for each of its validations. */
+/** A strict CA that refuses 15 % of nonces. At full length, it also takes up to a second for each of its validations. */
 async function startCa(ports: { httpsPort: number; httpPort: number }) {
   const resolver = await NameServer.startWithTcp();
   onTestFinished(() => resolver.stop());
   // Names below are validated by TLS-ALPN alone, others by HTTP.
   const only = 'pebble.letsencrypt.org; validationmethods=tls-alpn-01';
   resolver.add({ type: 'CAA', name: 'alpn.test', data: { tag: 'issue', value: only } });
-  const slow = { PEBBLE_VA_NOSLEEP: '0', PEBBLE_VA_SLEEPTIME: '3' };
+  const slow = { PEBBLE_VA_NOSLEEP: '0', PEBBLE_VA_SLEEPTIME: '2' };
   const env = { PEBBLE_WFE_NONCEREJECT: '15', PEBBLE_AUTHZREUSE: '0', ...(FULL && slow) };
   const ca = await Pebble.start({ resolver: resolver.address, ...ports, env });
   onTestFinished(() => ca.stop());
@@ -128,17 +130,20 @@ class OrderedNames {
     }
   }
 
-  /** All have certificates. */
-  async settled(): Promise<void> {
+  /** All have certificates, but some. */
+  async settled(butFor = 0): Promise<void> {
     await expect
       .poll(
         async () => {
           await this.retryRefused();
-          return (await this.#in('provisioning')).length + (await this.#in('failing')).length;
+          const open = [...(await this.#in('provisioning')), ...(await this.#in('failing'))];
+          return open
+            .slice(butFor)
+            .map((each) => `${each.domain} ${JSON.stringify(each.certificate_management_status)}`);
         },
         { timeout: 600_000, interval: 500 },
       )
-      .toBe(0);
+      .toEqual([]);
   }
 
   async #setPolicy(id: string, type: 'ecdsa' | 'rsa'): Promise<void> {
@@ -240,7 +245,7 @@ it(`${ROUNDS * ORDERS_A_ROUND} orders get certificates with one account and hard
     writeFileSync(clock, String(CLOCKS[Math.floor(random() * CLOCKS.length)]));
     await gateway.restart();
     await names.watch(new X509Certificate(root));
-    await names.retryRefused();
+    if (FULL) await names.settled(OPEN_MEANWHILE);
   }
   await names.settled();
 

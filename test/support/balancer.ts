@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { type AddressInfo, connect, createServer } from 'node:net';
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 
 const CONNECT_MS = 1000;
 
@@ -13,8 +13,10 @@ export async function startBalancer(
   port = 0,
 ): Promise<{ address: string; close: () => void }> {
   let next = 0;
+  const clients = new Set<Socket>();
   const server = createServer((client) => {
-    client.on('error', () => {});
+    clients.add(client);
+    client.on('error', () => {}).once('close', () => clients.delete(client));
     const attempt = (left: number) => {
       const [host = '', to] = addresses[next++ % addresses.length]?.split(':') ?? [];
       const gateway = connect(Number(to), host);
@@ -39,5 +41,10 @@ export async function startBalancer(
   });
   server.listen(port, '127.0.0.1');
   await once(server, 'listening');
-  return { address: `127.0.0.1:${(server.address() as AddressInfo).port}`, close: () => void server.close() };
+  const close = () => {
+    server.close();
+    // An SDK that closes its session leaves the connection open.
+    for (const client of clients) client.destroy();
+  };
+  return { address: `127.0.0.1:${(server.address() as AddressInfo).port}`, close };
 }

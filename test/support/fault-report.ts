@@ -14,10 +14,11 @@ export interface Run {
 const CHAPTERS: readonly [title: string, files: readonly string[]][] = [
   ['Power', ['kill', 'event-kills', 'power', 'crash', 'durable-file']],
   ['Disks', ['disk']],
-  ['Networks', ['outage', 'long-outage', 'network', 'start', 'shown-state']],
-  ['A fleet', ['fleet']],
+  ['Networks', ['outage', 'long-outage', 'network', 'start', 'shown-state', 'hung-upstream', 'slow-clients']],
+  ['A fleet', ['fleet', 'joining']],
   ['Long running', ['resources', 'idle']],
   ['Stopping', ['stop', 'restart']],
+  ['Keys and certificates', ['acme-orders', 'key-change', 'ca-change-kills']],
 ];
 
 /**

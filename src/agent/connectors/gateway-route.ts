@@ -55,7 +55,7 @@ export interface GatewayRoute {
   /** With which the gateway is asked for a chain that these accept. */
   readonly protocols: string[];
   readonly probe: GatewayProbe;
-  /** The same for a client that asks for no chain, as the SDK. */
+  /** The same for a client that asks for no chain, and trusts either the CAs of the system or those of a file, as the SDK. */
   readonly plainProbe: GatewayProbe;
   /** Whether the gateway's name has led to several addresses: another one may answer when one does not. */
   hasSeveral(): boolean;
@@ -94,8 +94,9 @@ export function routeTo(
   const adviceOnCa = serverAddr === null ? PORTAL_ADVICE : OWN_CA;
   // Read each time: the agent may have learned another CA since.
   const pem = () => (authorities ? trustedPem(authorities) : CLOUD_CA);
-  const probeWith = async (protocols: string[], signal: AbortSignal) => {
-    const answer = await probeGateway(address, dial, { ca: pem(), protocols, adviceOnCa }, signal);
+  const plainPem = () => (authorities && 'host' in authorities ? authorities.host : pem());
+  const probeWith = async (ca: string, protocols: string[], signal: AbortSignal) => {
+    const answer = await probeGateway(address, dial, { ca, protocols, adviceOnCa }, signal);
     reached = answer.peer;
     return answer;
   };
@@ -107,8 +108,8 @@ export function routeTo(
     get protocols() {
       return pinnedProtocols(authorities && pinnedPem(authorities));
     },
-    probe: (signal) => probeWith(pinnedProtocols(authorities && pinnedPem(authorities)), signal),
-    plainProbe: (signal) => probeWith([], signal),
+    probe: (signal) => probeWith(pem(), pinnedProtocols(authorities && pinnedPem(authorities)), signal),
+    plainProbe: (signal) => probeWith(plainPem(), [], signal),
     hasSeveral: () => several,
   };
 }

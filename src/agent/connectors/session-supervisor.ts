@@ -14,9 +14,14 @@ import { type FindRoute, untilRouteChanges } from './route-watch.ts';
 const REFUSED = { baseMs: 500, maxMs: 30_000 };
 /** After attempts that broke off: a bad link is more likely than a gateway that does not want this device. */
 const BROKEN_OFF = { baseMs: 500, maxMs: 5_000 };
-/** The next attempt follows a session of at least this length within half a second, and a shorter one within a pause. */
-const STABLE_MS = 30_000;
+/**
+ * The next attempt follows a session within half a second. When sessions have ended so often within so many milliseconds, it follows
+ * after a pause. Gateways that are updated one after another end four: each one that is emptied may pass the next session on, which
+ * ends with its process, or get its agents back.
+ */
 const FIRST = { baseMs: 500, maxMs: 500 };
+const QUICK_ENDS = 5;
+const QUICK_MS = 60_000;
 const PAUSE_MS = 1_000;
 const CONNECT_DEADLINE_MS = 20_000;
 /** Pending attempts at a time: the SDK cannot abort one. */
@@ -36,6 +41,8 @@ export class SessionSupervisor {
   /** Failed attempts in a row, since the last session, while the gateway was reachable. */
   #failures = 0;
   #pending = 0;
+  /** When sessions have ended within the last minute. */
+  #ends: readonly number[] = [];
   /** Where the last attempt connected to. */
   #peer: string | null = null;
   /** Takes the next session, whichever attempt it is from; null while one is online. */
@@ -92,17 +99,23 @@ export class SessionSupervisor {
         const session = await this.#establish();
         // stop() did not know of it.
         if (this.#stopping.signal.aborted) return await session.close();
-        const onlineSince = this.deps.clock.now();
         this.#online(session);
         const reason = await this.#untilLost(session);
         this.#lost(session, reason);
         this.#failures = 0;
-        const isStable = this.deps.clock.now() - onlineSince >= STABLE_MS;
-        await (isStable ? this.#backOff(FIRST, this.#stopping.signal) : this.#pause(this.#stopping.signal));
+        const { signal } = this.#stopping;
+        await (this.#endsOften() ? this.#pause(signal) : this.#backOff(FIRST, signal));
       }
     } catch (error) {
       if (!this.#stopping.signal.aborted) throw error;
     }
+  }
+
+  /** Notes that a session has ended. */
+  #endsOften(): boolean {
+    const now = this.deps.clock.now();
+    this.#ends = [...this.#ends.filter((at) => now - at < QUICK_MS), now];
+    return this.#ends.length >= QUICK_ENDS;
   }
 
   #untilLost(session: GatewaySession): Promise<string> {

@@ -1,5 +1,6 @@
 import type { GatewayContext } from '../context/gateway-context.ts';
 import type { ManagedDomainRow } from '../store/domains.ts';
+import { pendingRevocations } from './certificate-errands.ts';
 import { CertificateRenewal } from './certificate-renewal.ts';
 import type { Challenges } from './challenges/challenges.ts';
 import { chooseIssuer } from './choose-issuer.ts';
@@ -65,6 +66,8 @@ export async function startCertificateRenewal(
   const isKept = keepsOwnNames && names.length === 0;
   if (isKept && store.ownDomains.managed().length > 0) log.warn("certificates of the gateway's own names not renewed");
   if (!isKept && (await claimNames(context, names))) provision(store.ownDomains);
+  const waiting = issuer.doErrands === undefined ? pendingRevocations(store.database).length : 0;
+  if (waiting > 0) log.error({ names: waiting }, 'certificates not revoked: no ACME CA is set');
   const wake = () => {
     for (const each of running) each();
   };

@@ -198,7 +198,8 @@ export class Cluster {
       for (const address of expectedIn(text)) {
         const { place } = address;
         const isServed = endpoints.atPlace(place).length > 0 || [...this.rows.at(place)].length > 0;
-        if (!isServed) endpoints.lost.note(address, 'lost');
+        // Those of this gateway's own file may be expected for longer.
+        if (!isServed && endpoints.lost.at(place) === undefined) endpoints.lost.note(address, 'lost');
       }
     };
     await Promise.all(this.#others.map(ask));

@@ -3,7 +3,7 @@ import { RpcError } from '../../agent-protocol/rpc.ts';
 import { hasErrno, messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { Repeats } from '../../lib/log/repeats.ts';
-import { describePortRange, isWithin, type PortRange } from '../../lib/network/port-range.ts';
+import { commonPorts, describePortRange, isWithin, type PortRange } from '../../lib/network/port-range.ts';
 
 /** A lease on an open port; the port closes with its last lease. */
 export interface PortLease {
@@ -20,6 +20,8 @@ export interface PortOpener {
 export interface PortMemory {
   /** Every port ever used, least recently used first. */
   used(): number[];
+  /** Whether a port was ever used, or is given only to agents that ask for it. */
+  isKnown(port: number): boolean;
   /** Those that are given only to agents that ask for them. */
   reserved(range: PortRange): number[];
   remember(port: number): Promise<void>;
@@ -33,6 +35,8 @@ const KINDS = {
 
 export const NO_TCP_PORT = 'ERR_NGROK_18021';
 
+/** So many ports at random are looked at first. */
+const GUESSES = 20;
 /** Ports in use by other programs are skipped this often; after that, something else is wrong. */
 const MAX_ATTEMPTS = 50;
 
@@ -98,7 +102,7 @@ export class TcpPortAllocator {
   async #choose(ranges: readonly PortRange[]): Promise<{ port: number; lease: PortLease }> {
     this.#requireRoom();
     let failure: unknown = null;
-    for (const port of this.#candidates(ranges).slice(0, MAX_ATTEMPTS)) {
+    for (const port of this.#candidates(ranges)) {
       if (this.#open.has(port)) continue;
       try {
         return { port, lease: await this.#lease(port) };
@@ -122,7 +126,18 @@ export class TcpPortAllocator {
     );
   }
 
-  #candidates(ranges: readonly PortRange[]): number[] {
+  /** Those that were never used come first. Most ranges have many of them: looking at all ports takes milliseconds. */
+  *#candidates(ranges: readonly PortRange[]): Generator<number> {
+    const { range, memory } = this.options;
+    const allowed = ranges.length === 0 ? [range] : ranges.flatMap((each) => commonPorts(each, range));
+    for (let guess = 0; guess < GUESSES && allowed.length > 0; guess += 1) {
+      const port = anyPortIn(allowed);
+      if (!this.#open.has(port) && !memory.isKnown(port)) yield port;
+    }
+    yield* this.#inOrder(ranges).slice(0, MAX_ATTEMPTS);
+  }
+
+  #inOrder(ranges: readonly PortRange[]): number[] {
     const { range, memory } = this.options;
     const reserved = new Set(memory.reserved(range));
     const isFree = (port: number) => !this.#open.has(port) && !reserved.has(port);
@@ -159,6 +174,16 @@ export function portsInOrder(range: PortRange, used: readonly number[]): number[
   const start = randomInt(all.length);
   const fresh = [...all.slice(start), ...all.slice(0, start)].filter((port) => !known.has(port));
   return [...fresh, ...used.filter((port) => isWithin(port, [range]))];
+}
+
+/** @param ranges at least one */
+function anyPortIn(ranges: readonly PortRange[]): number {
+  let place = randomInt(ranges.reduce((sum, { first, last }) => sum + last - first + 1, 0));
+  for (const { first, last } of ranges) {
+    if (place <= last - first) return first + place;
+    place -= last - first + 1;
+  }
+  throw new Error('no range');
 }
 
 function cannotOpen(port: number, error: unknown): RpcError {

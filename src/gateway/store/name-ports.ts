@@ -46,6 +46,10 @@ export class NamePorts implements PortMemory {
     return this.#all().map(({ port }) => port);
   }
 
+  isKnown(port: number): boolean {
+    return this.nameAt(port) !== null;
+  }
+
   reserved(range: PortRange): number[] {
     return this.#kept(range).map(({ port }) => port);
   }

@@ -174,8 +174,15 @@ class UsedTcpPorts implements PortMemory {
   ) {}
 
   used(): number[] {
-    const rows = this.database.all<{ port: number }>('SELECT port FROM tcp_ports ORDER BY used_on, port');
-    return rows.map(({ port }) => port);
+    // One value: so many rows take four times as long.
+    const sql = 'SELECT json_group_array(port) FROM (SELECT port FROM tcp_ports ORDER BY used_on, port)';
+    return JSON.parse(String(this.database.values(sql, [])?.[0]));
+  }
+
+  isKnown(port: number): boolean {
+    const known = `SELECT port FROM tcp_ports UNION ALL SELECT port FROM reserved_addrs
+      UNION ALL SELECT port FROM cloud_endpoints WHERE proto = 'tcp' AND internal = 0`;
+    return this.database.values(`SELECT 1 FROM (${known}) WHERE port = ? LIMIT 1`, [port]) !== null;
   }
 
   reserved(): number[] {

@@ -25,3 +25,9 @@ export function describePortRange({ first, last }: PortRange): string {
 export function isWithin(port: number, ranges: readonly PortRange[]): boolean {
   return ranges.some(({ first, last }) => port >= first && port <= last);
 }
+
+/** The ports that two ranges have in common: one range, or none. */
+export function commonPorts(one: PortRange, other: PortRange): PortRange[] {
+  const [first, last] = [Math.max(one.first, other.first), Math.min(one.last, other.last)];
+  return first <= last ? [{ first, last }] : [];
+}

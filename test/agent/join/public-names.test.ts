@@ -91,12 +91,13 @@ it('a device that was away while the gateway got another domain comes back by th
   }
 });
 
+type Connector = (typeof CONNECTORS)[number];
+
 /** A session comes online with each kind of trust: in the pinned CA, in the CAs of the system, and in both. */
-async function comesOnline(kind: (typeof CONNECTORS)[number], at: TestGateway, serverAddr: string): Promise<void> {
-  const trusts: TrustedCas[] = [{ pem: at.sessionCa }, { host: '', own: at.sessionCa }];
+async function comesOnline(kind: Connector, at: TestGateway, serverAddr: string, trusts = trustsIn(at)): Promise<void> {
   // Without the agent between, the SDK trusts the CAs of this machine, which the test does not change.
-  if (kind === 'native' || serverAddr.includes('localhost')) trusts.push({ host: root.certificatePem });
-  for (const authorities of trusts) {
+  const isChanged = (each: TrustedCas) => 'own' in each || 'pem' in each || serverAddr.includes('localhost');
+  for (const authorities of trusts.filter((each) => kind === 'native' || isChanged(each))) {
     const link = {
       ...{ authtoken: () => at.authtoken, serverAddr, authorities, proxies: NO_PROXIES },
       ...{ version: '1.0.0', log: silentLog, clock: systemClock },
@@ -109,6 +110,12 @@ async function comesOnline(kind: (typeof CONNECTORS)[number], at: TestGateway, s
     await agent.stop();
   }
 }
+
+const trustsIn = ({ sessionCa }: TestGateway): TrustedCas[] => [
+  { pem: sessionCa },
+  { host: root.certificatePem },
+  { host: '', own: sessionCa },
+];
 
 it.each(CONNECTORS)('a %s session trusts a pinned CA whatever CA signs the name for sessions', (kind) =>
   comesOnline(kind, gateway, `connect.localhost:${gateway.httpsPort}`),
@@ -146,3 +153,13 @@ it('a native session to an address whose certificate another CA has signed recon
   await back;
   expect(proxy.asked.slice(before)).toEqual([serverAddr]);
 });
+
+it.each(CONNECTORS)(
+  'a %s session of a device that trusts public CAs comes back to the gateway’s own CA',
+  async (kind) => {
+    const before = await startTestGateway({ sessionPort: null });
+    onTestFinished(() => before.close());
+    const trust = { host: root.certificatePem, own: before.sessionCa };
+    await comesOnline(kind, before, `127.0.0.1:${before.httpsPort}`, [trust]);
+  },
+);

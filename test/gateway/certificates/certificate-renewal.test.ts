@@ -274,8 +274,9 @@ describe('the certificate of a policy', () => {
       }
       renewal.wake();
       const again = await order(2);
-      if (what === 'a clock that was ahead is set back')
-        expect(again.request.begun?.url).toBe('https://ca.example/order/1');
+      // Its key is of another type otherwise.
+      const goesOn = what !== 'its policy is changed';
+      expect(again.request.begun?.url).toBe(goesOn ? 'https://ca.example/order/1' : undefined);
       await again.grant();
       const pending = () => pendingRevocations(server.store.database);
       await expect.poll(pending).toEqual([{ certificate: leaked, reason: 'keyCompromise' }]);

@@ -21,7 +21,11 @@ import {
 } from '../../../src/gateway/certificates/challenges/challenges.ts';
 import { makePrivateKey } from '../../../src/gateway/certificates/issuing/certificate-issuer.ts';
 import type { GatewayOptions } from '../../../src/gateway/context/gateway-options.ts';
+import { joinCode } from '../../../src/gateway/devices/invite.ts';
 import { systemClock } from '../../../src/lib/time/clock.ts';
+import { AgentProcess } from '../../support/agent-process.ts';
+import { CONNECTORS } from '../../support/connectors.ts';
+import { enrolmentKey } from '../../support/enrolment.ts';
 import { freePorts } from '../../support/free-ports.ts';
 import { agentSession, makeDataDir, startTestGateway, type TestGateway } from '../../support/gateway.ts';
 import { GatewayClient } from '../../support/gateway-client.ts';
@@ -202,6 +206,26 @@ describe('a gateway with a strict ACME CA', { timeout: 120_000, ...unless(NO_PEB
     const listener = await session.httpEndpoint().listen(false);
     expect(await trusts(Number(new URL(String(listener.url())).port), root, [])).toBe(true);
     expect(await trusts(gateway.httpsPort, gateway.sessionCa, [])).toBe(true);
+  });
+
+  it('of its own root that nobody else knows certifies all names, and devices join with either connector', async () => {
+    const ca = await pebble();
+    for (const name of ['localhost', 'api.localhost', 'connect.localhost', 'sign-in.localhost'])
+      resolver.add({ type: 'A', name, data: '127.0.0.1' });
+    const { gateway, client } = await start(ca, { ownNames: 'all' }, { domain: 'localhost', sessionPort: null });
+    for (const name of ['api.localhost', 'connect.localhost'])
+      await expect.poll(async () => (await presented(client, name)).issuer, POLLING).toContain('Pebble');
+    const { secret } = await enrolmentKey(gateway, { site: '*.site.localhost' });
+    const place = { origin: gateway.apiUrl, isProxied: false, caPem: gateway.sessionCa, publicNames: 'all' } as const;
+    for (const kind of CONNECTORS) {
+      const env = { AGENT_JOIN_CODE: joinCode(place, secret), AGENT_NAME: kind, AGENT_CONNECTOR: kind };
+      const folder = temporaryFolder();
+      const agent = AgentProcess.inTest(folder, env);
+      await agent.logged('session online');
+      await agent.end();
+      // From what it keeps.
+      await AgentProcess.inTest(folder, { AGENT_CONNECTOR: kind }).logged('session online');
+    }
   });
 
   it('replaces and revokes a certificate whose key has leaked, and changes the key of its account, on command', async () => {

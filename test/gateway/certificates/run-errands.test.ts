@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
-import { beforeEach, describe, expect, it, vi } from 'vitest';
+import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import {
   changeAccountKey,
   nextAccountKey,
@@ -11,6 +11,7 @@ import { doPending } from '../../../src/gateway/certificates/run-errands.ts';
 import { openStore, type Store } from '../../../src/gateway/store/store.ts';
 import { SecretsBox } from '../../../src/lib/secrets-box.ts';
 import { issueCertificate } from '../../support/certificates.ts';
+import { startTestGateway } from '../../support/gateway.ts';
 import { recordingLog } from '../../support/silent-log.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
 
@@ -91,4 +92,18 @@ describe('errands at the CA', () => {
       any.mockRestore();
     }
   });
+});
+
+it('a gateway without an ACME CA says that it cannot revoke what is to be revoked', async () => {
+  const dataDir = temporaryFolder();
+  const first = await startTestGateway({ dataDir });
+  const { certificatePem } = await issueCertificate({ subject: 'CN=leaked', names: ['leaked.example.test'] });
+  await first.store.database.write(() => noteRevocation(first.store.database, certificatePem, 'keyCompromise'));
+  await first.close();
+  const { log, lines } = recordingLog();
+  const gateway = await startTestGateway({ dataDir, log });
+  onTestFinished(() => gateway.close());
+  expect(lines).toContainEqual(
+    expect.objectContaining({ names: 1, msg: 'certificates not revoked: no ACME CA is set' }),
+  );
 });

@@ -120,6 +120,10 @@ describe.each([
     );
     await run('device-agent http 8001 --domain camera');
     expect(await viaTunnel()).toBe('picture');
+    // systemd holds the ports of the gateway meanwhile.
+    expect(await isActive('device-agent-gateway.socket')).toBe(true);
+    await run('systemctl restart device-agent-gateway');
+    expect(await viaTunnel()).toBe('picture');
 
     await run(`echo LOG_LEVEL=debug >> ${SETTINGS}`);
     const settings = await run(`cat ${SETTINGS} /etc/device-agent-gateway/settings.env`);
