@@ -77,8 +77,12 @@ export interface PartOnItsWay {
   drop(): void;
 }
 
-/** Bytes that are worth a part on another connection. */
+/** Bytes that are worth a part on another connection. Only the last part of a stream has less. */
 const PART_LEAST = 16_384;
+/** What the smallest early part takes: its bytes are copied into a block. */
+const EARLY_BYTES = 4_352;
+
+const memoryOfEarly = (length: number) => Math.max(length, EARLY_BYTES);
 
 /**
  * One stream of a connection: its send queue, flow control and half-close in both directions. All writes of one tick are
@@ -129,6 +133,8 @@ export class Channel implements Sender {
   #closed = false;
   /** Whether a request on this stream, which the peer opened, had its turn. One that never had comes to nothing. */
   isServed = false;
+  /** Whether it is a part of another stream, which may have ended meanwhile. */
+  isPart = false;
   /** Whether our RST has ended it, and the peer may notice only later. */
   wasReset = false;
 
@@ -138,9 +144,9 @@ export class Channel implements Sender {
   /** Bytes that were sent, in whatever way, and that have arrived without a gap. */
   #sent = 0;
   #arrived = 0;
-  readonly #lanes = new Set<PartOnItsWay>();
+  #lanes: Set<PartOnItsWay> | null = null;
   /** Parts that came before what precedes them, by the bytes of the stream before each. */
-  readonly #early = new Map<number, ByteQueue>();
+  #early: Map<number, ByteQueue> | null = null;
   #earlyBytes = 0;
 
   constructor(private readonly host: ChannelHost) {
@@ -311,12 +317,17 @@ export class Channel implements Sender {
   /** Whether other connections carry what comes next. While parts are on their way there, what follows here would overtake them. */
   #leavesToOthers(): boolean {
     const isMuch = this.#waiting.length >= PART_LEAST;
-    if (this.#lanes.size === 0) {
+    if (!this.#hasParts) {
       const mayBegin = this.maySpread && !this.#synDue && this.#frameLeft === Number.POSITIVE_INFINITY;
       return mayBegin && isMuch && this.host.spread(this);
     }
     if (isMuch || (this.#isOver && this.#waiting.length > 0)) this.host.spread(this);
     return true;
+  }
+
+  /** Whether parts are on their way to the peer. */
+  get #hasParts(): boolean {
+    return this.#lanes !== null && this.#lanes.size > 0;
   }
 
   /** Whether the peer has reacted to the stream, so that parts may refer to it. */
@@ -343,6 +354,7 @@ export class Channel implements Sender {
     const lane = send(offset, this.#take(length));
     // The connection may just have ended.
     if (this.#closed) return false;
+    this.#lanes ??= new Set();
     this.#lanes.add(lane);
     this.#drained(false);
     return true;
@@ -350,7 +362,7 @@ export class Channel implements Sender {
 
   /** A part has arrived. After the last one, the stream goes on where it was opened. */
   partArrived(lane: PartOnItsWay): void {
-    if (this.#lanes.delete(lane) && this.#lanes.size === 0) this.wake();
+    if (this.#lanes?.delete(lane) && !this.#hasParts) this.wake();
   }
 
   /** A part is lost, or the peer sends nonsense: the stream ends at both ends. */
@@ -364,7 +376,7 @@ export class Channel implements Sender {
   }
 
   get #hasToSend(): boolean {
-    return this.#waiting.length > 0 || this.#synDue || (this.#ending && !this.#finSent) || this.#lanes.size > 0;
+    return this.#waiting.length > 0 || this.#synDue || (this.#ending && !this.#finSent) || this.#hasParts;
   }
 
   /** How many bytes may be sent now. */
@@ -385,30 +397,33 @@ export class Channel implements Sender {
 
   receivePayload(piece: Buffer): void {
     this.#receive(piece);
-    if (this.#early.size > 0) this.#receiveEarly();
+    if (this.#early !== null) this.#receiveEarly();
   }
 
   /** A part of the stream has arrived on another connection. @returns whether it can be one */
   receivePart(offset: number, bytes: ByteQueue): boolean {
     if (this.#closed || this.#aborted) return true;
+    this.#early ??= new Map();
     this.#earlyBytes += bytes.length;
+    const { window } = this.#credit;
     const isKnown = offset < this.#arrived || this.#early.has(offset);
-    if (isKnown || this.#finReceived || bytes.length === 0 || this.#earlyBytes > this.#credit.window) return false;
+    const areTooMany = this.#earlyBytes > window || this.#early.size > window / PART_LEAST;
+    if (isKnown || areTooMany || this.#finReceived || bytes.length === 0) return false;
     this.#credit.widen();
     this.#early.set(offset, bytes);
-    this.keep(bytes.length);
+    this.keep(memoryOfEarly(bytes.length));
     this.#receiveEarly();
     return true;
   }
 
   #receiveEarly(): void {
     for (;;) {
-      const next = this.#early.get(this.#arrived);
+      const next = this.#early?.get(this.#arrived);
       if (next === undefined) return;
       const { length } = next;
-      this.#early.delete(this.#arrived);
+      this.#early?.delete(this.#arrived);
       this.#earlyBytes -= length;
-      this.keep(-length);
+      this.keep(-memoryOfEarly(length));
       if (length > this.#credit.window) {
         this.fail(new ProtocolViolation('more data than the window of the stream allows'));
         return;
@@ -429,7 +444,7 @@ export class Channel implements Sender {
 
   receiveFin(): void {
     if (this.#closed || this.#finReceived) return;
-    if (this.#early.size > 0) {
+    if (this.#earlyBytes > 0) {
       this.fail(new ProtocolViolation('the end of a stream before what precedes it'));
       return;
     }
@@ -535,7 +550,7 @@ export class Channel implements Sender {
     this.#waiting.clear();
     this.#held = null;
     this.#kept = 0;
-    this.#early.clear();
+    this.#early = null;
     this.#earlyBytes = 0;
   }
 
@@ -544,8 +559,8 @@ export class Channel implements Sender {
     if (this.#closed) return;
     this.#closed = true;
     this.#drop();
-    for (const lane of this.#lanes) lane.drop();
-    this.#lanes.clear();
+    for (const lane of this.#lanes ?? []) lane.drop();
+    this.#lanes = null;
     this.host.forget(this);
     this.receiver.onClosed?.(error);
   }

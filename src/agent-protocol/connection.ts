@@ -31,6 +31,8 @@ const FRAMES_PER_STREAM = 16;
 const FRAMES_PER_RESET = 8;
 /** Glitches that a stream counts as which an agent opens, and which is not served. */
 const GLITCHES_PER_STREAM = 100;
+/** The same for a part: when a client leaves, up to eight are on their way on each link. */
+const GLITCHES_PER_PART = 10;
 /** Time for the peer to close its side, in milliseconds; then the socket is destroyed. */
 const CLOSE_GRACE_MS = 250;
 /** How long the answer to a request may take that acknowledges it, in milliseconds; less than the system's delayed ACK. */
@@ -360,7 +362,8 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     if (!this.#channels.delete(channel.id) || !this.#isPeers(channel.id)) return;
     this.#inbound -= 1;
     // What ends with its connection is nobody's fault; a gateway's streams end with their clients.
-    if (this.role === 'gateway' && !channel.isServed && !this.#ended) this.#countGlitches(GLITCHES_PER_STREAM);
+    if (this.role !== 'gateway' || channel.isServed || this.#ended) return;
+    this.#countGlitches(channel.isPart ? GLITCHES_PER_PART : GLITCHES_PER_STREAM);
   }
 
   #scheduleFlush(): void {

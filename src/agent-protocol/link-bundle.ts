@@ -33,6 +33,8 @@ const HELD_MS = 400;
 const LOOK_MS = 500;
 /** Looks within this time belong to one transfer, and what TCP has sent again meanwhile. */
 const AGAIN_MS = 6_000;
+/** A link that a part has come on is in use for so many milliseconds: more of them follow. */
+const IN_USE_MS = 10_000;
 /** So long after it was noticed that packets are lost, transfers are spread from their start. */
 const LOSSY_MS = 300_000;
 /** So many parts that were no slower than the road, one after another: TCP is not held up any longer. */
@@ -79,6 +81,9 @@ export class LinkBundle implements Siblings {
   };
   #quickParts = 0;
   #toldAt = Number.NEGATIVE_INFINITY;
+  /** When the peer last said that packets are lost, and when the last part came on each link. */
+  #heardAt = Number.NEGATIVE_INFINITY;
+  readonly #partAt = new Map<Connection, number>();
 
   /** @param most how many links both ends support; streams are spread with more than two */
   constructor(
@@ -102,6 +107,7 @@ export class LinkBundle implements Siblings {
   delete(connection: Connection): void {
     for (const [number, one] of this.#links) if (one === connection) this.#links.delete(number);
     this.#leaving.delete(connection);
+    this.#partAt.delete(connection);
     this.#wakeAll();
   }
 
@@ -110,12 +116,23 @@ export class LinkBundle implements Siblings {
     return this.#loads.has(connection);
   }
 
-  /** Nothing new uses the link from now on; null: it is in use. @returns how to go on using it */
-  leave(connection: Connection): (() => void) | null {
-    if (this.#loads.has(connection)) return null;
+  /** Whether parts are on their way there, or have just come. */
+  isUsed(connection: Connection): boolean {
+    const cameAt = this.#partAt.get(connection) ?? Number.NEGATIVE_INFINITY;
+    return this.carries(connection) || performance.now() - cameAt < IN_USE_MS;
+  }
+
+  /** Nothing new uses the link from now on. @returns false when it is in use */
+  leave(connection: Connection): boolean {
+    if (this.carries(connection)) return false;
     this.#leaving.add(connection);
     this.#wakeAll();
-    return () => void this.#leaving.delete(connection);
+    return true;
+  }
+
+  /** The link is used again, whether or not it was to leave. */
+  stay(connection: Connection): void {
+    this.#leaving.delete(connection);
   }
 
   get isLossy(): boolean {
@@ -163,12 +180,21 @@ export class LinkBundle implements Siblings {
     return true;
   }
 
-  /** Takes a stream of the peer that carries a part of another. */
-  accept(lane: Channel): ChannelReceiver {
+  /** Takes a stream that the peer has opened on a link, and that carries a part of another. */
+  accept(lane: Channel, link: Connection): ChannelReceiver {
     return new ArrivingPart(lane, (number, id) => {
-      this.#lossyAt = performance.now();
+      const now = performance.now();
+      this.#lossyAt = now;
       const stream = this.#links.get(number)?.clientStream(id) ?? null;
-      if (stream !== null || id === NO_STREAM) this.#note(number, id);
+      if (stream !== null) {
+        this.#note(number, id);
+        if (!link.hasEnded) this.#partAt.set(link, now);
+      } else if (id === NO_STREAM) {
+        this.#note(0, NO_STREAM);
+        // More often, it only costs: as parts of streams that there are not.
+        lane.isServed = now - this.#heardAt >= LOOK_MS / 2;
+        this.#heardAt = now;
+      }
       return stream;
     });
   }
@@ -308,7 +334,9 @@ export class LinkBundle implements Siblings {
 
   #judge(tookMs: number): void {
     this.#quickParts = tookMs < QUICK * (this.#roundTrip ?? 0) ? this.#quickParts + 1 : 0;
-    if (this.#quickParts >= QUICK_PARTS) this.#lossyAt = Number.NEGATIVE_INFINITY;
+    if (this.#quickParts < QUICK_PARTS) return;
+    this.#lossyAt = Number.NEGATIVE_INFINITY;
+    this.#quickParts = 0;
   }
 
   get #mayBeSpread(): boolean {

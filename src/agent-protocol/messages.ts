@@ -52,8 +52,8 @@ export function streamPrefix(type: number): Buffer {
 
 const MAX_METADATA = 4096;
 const MAX_NODES = 64;
-/** What two bytes hold. */
-const MAX_LINK_NUMBER = 65_535;
+/** What four bytes hold. */
+const MAX_LINK_NUMBER = 4_294_967_295;
 const MAX_WARNINGS = 10;
 const MAX_ANNOTATION = 255;
 

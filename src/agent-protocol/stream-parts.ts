@@ -7,13 +7,13 @@ export const PART = 32_768;
 /** The id of a part that only says that packets are lost. */
 export const NO_STREAM = 0;
 /** The number of the stream's link, its id, and the bytes of the stream before the part. */
-const HEAD_BYTES = 2 + 4 + 6;
+const HEAD_BYTES = 4 + 4 + 6;
 
 export function partHead(number: number, id: number, offset: number): Buffer {
   const head = Buffer.allocUnsafe(HEAD_BYTES);
-  head.writeUInt16BE(number, 0);
-  head.writeUInt32BE(id, 2);
-  head.writeUIntBE(offset, 6, 6);
+  head.writeUInt32BE(number, 0);
+  head.writeUInt32BE(id, 4);
+  head.writeUIntBE(offset, 8, 6);
   return head;
 }
 
@@ -35,6 +35,11 @@ export class DepartedPart implements ChannelReceiver, PartOnItsWay {
 
   onEnd(): void {
     this.#isAcknowledged = true;
+  }
+
+  onCut(reason: Error): void {
+    this.stream.fail(reason);
+    this.drop();
   }
 
   onClosed(error?: Error): void {
@@ -61,8 +66,7 @@ export class ArrivingPart implements ChannelReceiver {
     const ofHead = payload.subarray(0, HEAD_BYTES - this.#head.length);
     if (ofHead.length > 0) this.#head = Buffer.concat([this.#head, ofHead]);
     if (this.#head.length < HEAD_BYTES) return;
-    if (ofHead.length > 0) this.#stream = this.find(this.#head.readUInt16BE(0), this.#head.readUInt32BE(2));
-    this.lane.isServed = true;
+    if (ofHead.length > 0) this.#find();
     const rest = payload.subarray(ofHead.length);
     if (this.#stream === null) this.lane.abort();
     else if (this.#bytes.length + rest.length > PART) this.#fail(new ProtocolViolation('a part that is too long'));
@@ -74,7 +78,7 @@ export class ArrivingPart implements ChannelReceiver {
 
   onEnd(): void {
     this.#isComplete = true;
-    const offset = this.#head.length < HEAD_BYTES ? null : this.#head.readUIntBE(6, 6);
+    const offset = this.#head.length < HEAD_BYTES ? null : this.#head.readUIntBE(8, 6);
     if (this.#stream === null || offset === null) this.lane.abort();
     else if (this.#stream.receivePart(offset, this.#bytes)) this.lane.end();
     else this.#fail(new ProtocolViolation('a part that does not belong there'));
@@ -86,6 +90,12 @@ export class ArrivingPart implements ChannelReceiver {
 
   onClosed(error?: Error): void {
     if (error !== undefined && !this.#isComplete) this.#stream?.fail(error);
+  }
+
+  #find(): void {
+    this.lane.isPart = true;
+    this.#stream = this.find(this.#head.readUInt32BE(0), this.#head.readUInt32BE(4));
+    if (this.#stream !== null) this.lane.isServed = true;
   }
 
   #fail(reason: Error): void {

@@ -7,8 +7,9 @@ import { LARGEST_WINDOW } from '../../src/agent-protocol/credit-window.ts';
 import { LinkBundle } from '../../src/agent-protocol/link-bundle.ts';
 import { StreamType, streamPrefix } from '../../src/agent-protocol/messages.ts';
 import { TypedStream } from '../../src/agent-protocol/rpc.ts';
-import { partHead } from '../../src/agent-protocol/stream-parts.ts';
+import { DepartedPart, partHead } from '../../src/agent-protocol/stream-parts.ts';
 import { MemoryBudget } from '../../src/lib/memory-budget.ts';
+import { TokenBucket } from '../../src/lib/time/token-bucket.ts';
 import { settle, until } from '../support/until.ts';
 
 const KIB = 1024;
@@ -134,8 +135,8 @@ async function session(
     for (const [at, { role, bundle, connections }] of ends.entries()) {
       const accept = (channel: Channel) => {
         channel.receiver = new TypedStream(channel, (type) => {
+          if (type === StreamType.part) return bundle.accept(channel, connection);
           channel.isServed = true;
-          if (type === StreamType.part) return bundle.accept(channel);
           channel.maySpread = true;
           const reader = new Reader(channel, () => random() < 0.05);
           accepted.push({ reader, link });
@@ -201,6 +202,15 @@ async function becomeLossy({ open, random }: Session, from: 'near' | 'far') {
   const to = from === 'near' ? stream.far : stream.near;
   await until(() => to.ended, 'the first transfer');
   expect(to.bytes.equals(bytes)).toBe(true);
+}
+
+/** Sends a part as it may come from anybody. */
+function sendPart(link: Connection | undefined, number: number, id: number, offset: number, bytes = 'x'): Channel {
+  const lane = (link as Connection).channel();
+  lane.write(Buffer.concat([streamPrefix(StreamType.part), partHead(number, id, offset), Buffer.from(bytes)]));
+  lane.end();
+  link?.open(lane);
+  return lane;
 }
 
 const SEEDS = [1, 2, 3, 4, 5, 6];
@@ -390,6 +400,54 @@ describe('a stream that is spread over links', () => {
     ]);
   });
 
+  it('fails by early parts smaller than a sender has but for its last, which count as what they take', async () => {
+    const { agent, open, budgets, gateway } = await session(3, 2);
+    const { near, far } = await open();
+    const parts = (from: number, to: number) =>
+      Array.from({ length: to - from }, (_, at) =>
+        sendPart(agent.connections[1], 0, near.channel.id, 2 * (from + at) + 1),
+      );
+    const first = parts(0, 16);
+    await until(() => first.every(({ closed }) => closed), 'the parts');
+    await until(() => budgets.gateway.held >= 16 * 4 * KIB, 'the memory');
+    parts(16, 24);
+    await until(() => near.closed && far.closed, 'the failure');
+    await until(() => budgets.gateway.held === 0, 'the memory');
+    expect([near.length, gateway.connections.map(({ hasEnded }) => hasEnded)]).toEqual([0, [false, false]]);
+  });
+
+  it('may be one of a link with a high number, as links come and go for months', async () => {
+    const { agent, gateway, open } = await session(3, 2);
+    const { near } = await open(1);
+    gateway.bundle.add(70_000, gateway.connections[1] as Connection);
+    sendPart(agent.connections[0], 70_000, near.channel.id, 0, 'abc');
+    await until(() => near.length === 3, 'the bytes');
+  });
+
+  it('costs its stream only when there is too little memory for a part that it sends', async () => {
+    const { agent, open } = await session(3, 3);
+    const { near, far } = await open();
+    const link = agent.connections[1] as Connection;
+    far.channel.maySpread = true;
+    far.channel.write(Buffer.alloc(64 * KIB));
+    const sent: Channel[] = [];
+    far.channel.takePart(32 * KIB, () => {
+      const lane = link.channel();
+      lane.receiver = new DepartedPart(lane, far.channel, () => {});
+      sent.push(lane);
+      lane.write(Buffer.alloc(32 * KIB));
+      link.open(lane);
+      return lane.receiver as DepartedPart;
+    });
+    link.reclaim();
+    await until(() => near.closed && far.closed, 'the failure');
+    expect([sent.map(({ closed }) => closed), far.error?.message, link.hasEnded]).toEqual([
+      [true],
+      'memory limit reached',
+      false,
+    ]);
+  });
+
   it.each([
     ['a link that there is not', (id: number) => partHead(7, id, 0)],
     ['a stream that there is not', () => partHead(0, 4000, 0)],
@@ -406,6 +464,23 @@ describe('a stream that is spread over links', () => {
     expect(lane.error).toBeInstanceOf(Error);
     await settle();
     expect([near.closed, ...gateway.connections.map(({ hasEnded }) => hasEnded)]).toEqual([false, false, false]);
+  });
+
+  it.each([
+    ['of a stream that there is not', 4000],
+    ['that say again and again that packets are lost', 0],
+  ])('parts %s are glitches', async (_what, id) => {
+    const { gateway, agent } = await session(4, 2);
+    const glitches = new TokenBucket({ burst: 1000, perMs: 0 }, performance.now());
+    const [, link] = gateway.connections as [Connection, Connection];
+    link.trust(new MemoryBudget(64 * KIB * KIB), glitches);
+    const sent = Array.from({ length: 50 }, () => sendPart(agent.connections[1], 0, id, 0));
+    await until(() => sent.every(({ closed }) => closed), 'the resets');
+    // The first one that says so is as it should be.
+    expect(glitches.left(performance.now())).toBe(id === 0 ? 510 : 500);
+    expect(link.hasEnded).toBe(false);
+    for (let count = 0; count < 60; count++) sendPart(agent.connections[1], 0, id, 0);
+    await until(() => link.hasEnded, 'the end of the link');
   });
 });
 
@@ -457,14 +532,25 @@ describe('the links of a session', () => {
     const { agent } = scene;
     await becomeLossy(scene, 'far');
     const leaving = agent.connections[3] as Connection;
-    const goOn = agent.bundle.leave(leaving);
+    expect(agent.bundle.leave(leaving)).toBe(true);
     const { sentBytes } = leaving;
     await becomeLossy(scene, 'far');
     expect(leaving.sentBytes).toBe(sentBytes);
-    goOn?.();
+    agent.bundle.stay(leaving);
     const { far } = await scene.open();
     send(far, Buffer.alloc(900 * KIB), () => {});
     await until(() => agent.bundle.carries(leaving), 'a part there');
-    expect(agent.bundle.leave(leaving)).toBeNull();
+    expect(agent.bundle.leave(leaving)).toBe(false);
+  });
+
+  it('is in use at the end that parts come to as well', async () => {
+    const { agent, gateway, open } = await session(8, 2);
+    const { near } = await open();
+    const areUsed = () => gateway.connections.map((one) => gateway.bundle.isUsed(one));
+    sendPart(agent.connections[0], 0, 4000, 0);
+    sendPart(agent.connections[1], 0, near.channel.id, 0);
+    await until(() => near.length === 1, 'the part');
+    await settle();
+    expect(areUsed()).toEqual([false, true]);
   });
 });

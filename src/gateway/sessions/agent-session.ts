@@ -281,12 +281,12 @@ export class AgentSession implements ListenerOwner {
 
   /** Whether something of a client is on its way there. */
   uses({ connection }: SessionLink): boolean {
-    return this.gate.carries(connection) || this.#bundle.carries(connection);
+    return this.gate.carries(connection) || this.#bundle.isUsed(connection);
   }
 
   /** The agent would close the link: from now on, nothing new is sent there. */
   #leaveLink(link: SessionLink): RpcAnswer {
-    if (link === this.#first || this.gate.carries(link.connection) || this.#bundle.leave(link.connection) === null)
+    if (link === this.#first || this.gate.carries(link.connection) || !this.#bundle.leave(link.connection))
       throw new RpcError('ERR_NGROK_109', 'the link is in use');
     return { body: {} };
   }
@@ -299,6 +299,8 @@ export class AgentSession implements ListenerOwner {
     // The last one says for how long it was silent.
     if (this.#links.length > 1) {
       this.#links.splice(this.#links.indexOf(link), 1);
+      // The agent may have been about to close the one that is the first now.
+      this.#bundle.stay(this.#first.connection);
       log.debug({ session: this.id, reason: reason.message }, 'one of several connections lost');
       return;
     }
@@ -376,7 +378,7 @@ export class AgentSession implements ListenerOwner {
   }
 
   receiverFor(type: number, channel: Channel, link: SessionLink): ChannelReceiver {
-    if (type === StreamType.part && this.#mostLinks > 2) return this.#bundle.accept(channel);
+    if (type === StreamType.part && this.#mostLinks > 2) return this.#bundle.accept(channel, link.connection);
     const report = (error: unknown) => this.context.log.error({ err: error, type }, 'agent request failed');
     const serve = (request: RpcRequest) => this.#serveInTurn(type, request, channel, link);
     return new RpcResponder(channel, serve, report);

@@ -4,6 +4,7 @@ import type { Duplex } from 'node:stream';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { MOST_LINKS } from '../../../src/agent-protocol/link-bundle.ts';
 import { StreamType } from '../../../src/agent-protocol/messages.ts';
+import { partHead } from '../../../src/agent-protocol/stream-parts.ts';
 import { AgentMemory } from '../../../src/gateway/sessions/agent-limits.ts';
 import { issueCredential } from '../../../src/gateway/store/tokens.ts';
 import { closeOf, settle, until } from '../../support/until.ts';
@@ -298,6 +299,34 @@ it('at the limit, an authtoken with several second links leaves one to another a
   expect([links[0]?.peer.socket.destroyed, [...gateway.server.sessions].length]).toEqual([false, 3]);
 });
 
+it('at the limit, a link that parts of a transfer come on stays, and one that nothing uses ends', async () => {
+  const gateway = await SessionGateway.start(0, undefined, { limits: { sessions: 8 } });
+  const several = { ...BOTH, Links: 4 };
+  const [idle, busy] = [await session(gateway, several), await session(gateway, several)];
+  const links: RawAgent[] = [];
+  for (const { request } of [idle, busy]) {
+    const link = await rawAgent(gateway);
+    expect(await link.call(StreamType.link, { ...(await request()), Link: 1 })).toEqual({});
+    links.push(link);
+  }
+  await busy.agent.call(StreamType.bind, { Id: 'a', Proto: 'https', Opts: { Domain: 'a.localhost' } });
+  const endpoint = gateway.endpoints.lookup('https', 'a.localhost');
+  const stream = endpoint?.openStream({ address: '203.0.113.7:4567', protocol: 'https' }) as Duplex;
+  onTestFinished(() => void stream.on('error', () => {}).destroy());
+  await until(() => streamsOf(busy.agent).length === 1, 'the stream');
+  const { peer, open } = links[1] as RawAgent;
+  const came = once(stream, 'data');
+  const part = open(StreamType.part, '');
+  peer.sendData(part, partHead(0, streamsOf(busy.agent)[0] as number, 0));
+  peer.sendData(part, 'part', { fin: true });
+  expect(String(await came)).toBe('part');
+  const modest = await session(gateway, BOTH, await otherToken(gateway));
+  const ended = closeOf(links[0]?.peer.socket as Socket);
+  await modest.attached();
+  await ended;
+  expect([peer.socket.destroyed, stream.destroyed]).toEqual([false, false]);
+});
+
 it('a gateway has a quarter as many second links as sessions', async () => {
   const gateway = await SessionGateway.start(0, undefined, { limits: { sessions: 4 } });
   const [one, other] = [await session(gateway), await session(gateway)];
@@ -341,7 +370,8 @@ describe('an agent that supports several links', () => {
     expect(alive()).toEqual([true, true, true, true]);
     for (const at of [0, 2, 3]) await links[at]?.call(StreamType.serverInfo, {});
     const ended = closeOf(links[1]?.peer.socket as Socket);
-    expect((await join(9)).answer).toEqual({});
+    // Agents count on as links come and go.
+    expect((await join(70_000)).answer).toEqual({});
     await ended;
     expect([alive(), [...gateway.server.sessions].length]).toEqual([[true, false, true, true], 1]);
   });
@@ -376,7 +406,7 @@ describe('an agent that supports several links', () => {
   it('is told on the second link by a part that packets are lost, and then has new streams there', async () => {
     const { links, openStream } = await several(2);
     const [first, second] = links as [RawAgent, RawAgent];
-    const part = first.open(StreamType.part, '\0'.repeat(12));
+    const part = first.open(StreamType.part, '\0'.repeat(14));
     await first.peer.until(() => first.peer.frames.some(({ id, kind }) => id === part && kind === 'reset'));
     for (let count = 0; count < 3; count++) openStream();
     await until(() => streamsOf(second).length === 3, 'the streams');

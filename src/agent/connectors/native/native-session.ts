@@ -1,5 +1,6 @@
 import type { Duplex } from 'node:stream';
 import type { Channel, ChannelReceiver } from '../../../agent-protocol/channel.ts';
+import type { Connection } from '../../../agent-protocol/connection.ts';
 import { MuxError } from '../../../agent-protocol/frames.ts';
 import { HeartbeatEcho } from '../../../agent-protocol/heartbeat.ts';
 import {
@@ -203,8 +204,8 @@ class NativeSession implements GatewaySession {
       this.#settleLost = resolve;
     });
     this.#links = new SessionLinks(socket, options, {
-      accept: (channel) => {
-        channel.receiver = new TypedStream(channel, (type) => this.#receiverFor(type, channel));
+      accept: (channel, link) => {
+        channel.receiver = new TypedStream(channel, (type) => this.#receiverFor(type, channel, link));
       },
       lost: (message) => this.#lose(message),
     });
@@ -374,10 +375,10 @@ class NativeSession implements GatewaySession {
     this.#settleLost(message);
   }
 
-  #receiverFor(type: number, channel: Channel): ChannelReceiver {
+  #receiverFor(type: number, channel: Channel, link: Connection): ChannelReceiver {
     switch (type) {
       case StreamType.part:
-        return this.#links.acceptPart(channel) ?? this.#responder(channel, () => NOT_SUPPORTED);
+        return this.#links.acceptPart(channel, link) ?? this.#responder(channel, () => NOT_SUPPORTED);
       case StreamType.proxy:
         channel.maySpread = true;
         return new ProxyStream(channel, (header) => this.#serve(header, channel));

@@ -55,8 +55,8 @@ export interface SessionLinkOptions
 }
 
 export interface LinkUser {
-  /** A stream that the gateway opens. */
-  accept(channel: Channel): void;
+  /** A stream that the gateway opens on a link. */
+  accept(channel: Channel, link: Connection): void;
   lost(reason: string): void;
 }
 
@@ -131,8 +131,8 @@ export class SessionLinks {
   }
 
   /** Takes a stream of the gateway that carries a part of a client's; null: there are none of these. */
-  acceptPart(channel: Channel): ChannelReceiver | null {
-    return this.#mostLinks > 2 ? this.#bundle.accept(channel) : null;
+  acceptPart(channel: Channel, link: Connection): ChannelReceiver | null {
+    return this.#mostLinks > 2 ? this.#bundle.accept(channel, link) : null;
   }
 
   /** Sends a request; resolves to the gateway's answer. The gateway opens streams to an endpoint once it is processed. */
@@ -189,7 +189,7 @@ export class SessionLinks {
 
   #linkOver(socket: Duplex): SessionLink {
     const user = {
-      accept: (channel: Channel) => this.user.accept(channel),
+      accept: (channel: Channel) => this.user.accept(channel, link.connection),
       carriesBulk: (isSent: boolean) => this.#carriesBulk(link, isSent),
       ended: (reason: Error) => this.#lose(link, reason),
     };
@@ -277,15 +277,14 @@ export class SessionLinks {
 
   /** Both ends agree: what one has just sent there would be lost. */
   async #closeUnused(link: SessionLink): Promise<void> {
-    const goOn = this.#bundle.leave(link.connection);
-    if (goOn === null) return;
+    if (!this.#bundle.leave(link.connection)) return;
     try {
       const { Error: refusal } = await call(link.connection, StreamType.linkEnd, {}, CommandAnswer);
       if (refusal !== '' || link === this.#first) return;
       this.#closing = link;
       link.connection.close(new Error('the connection was idle'));
     } finally {
-      goOn();
+      this.#bundle.stay(link.connection);
     }
   }
 
