@@ -403,6 +403,22 @@ describe('an agent that supports several links', () => {
     expect(streamsOf(second)).toHaveLength(1);
   });
 
+  it('uses a link again that was to be closed, once it is the only one', async () => {
+    const { links, openStream } = await several(2);
+    const [first, second, third] = links as [RawAgent, RawAgent, RawAgent];
+    expect(await second.call(StreamType.linkEnd, {})).toEqual({});
+    const ends = closed(openStream());
+    await until(() => streamsOf(first).length === 1, 'a stream');
+    first.peer.socket.destroy();
+    await ends;
+    // Says that packets are lost: streams take the second link that may be used.
+    const part = second.open(StreamType.part, '\0'.repeat(14));
+    await second.peer.until(() => second.peer.frames.some(({ id, kind }) => id === part && kind === 'reset'));
+    openStream();
+    await until(() => streamsOf(second).length + streamsOf(third).length === 1, 'a stream');
+    expect(streamsOf(third)).toHaveLength(1);
+  });
+
   it('is told on the second link by a part that packets are lost, and then has new streams there', async () => {
     const { links, openStream } = await several(2);
     const [first, second] = links as [RawAgent, RawAgent];
