@@ -1,5 +1,5 @@
 /**
- * `npm run bench [-- traffic|policy|inspection|sessions|growth|device|key-exchange|management|pages|history|cluster|catch-up|data|far|soak|wan|wan-100…]`: prints the project's figures. Compare
+ * `npm run bench [-- traffic|policy|inspection|sessions|storm|growth|device|key-exchange|management|pages|history|cluster|catch-up|data|far|soak|wan|wan-100…]`: prints the project's figures. Compare
  * only ratios within one run.
  */
 import { cpus } from 'node:os';
@@ -17,6 +17,7 @@ import { benchPages } from './pages.ts';
 import { benchPolicy } from './policy.ts';
 import { benchSessions } from './sessions.ts';
 import { benchSoak } from './soak.ts';
+import { benchStorm } from './storm.ts';
 import { benchTraffic } from './traffic.ts';
 import { benchLossy, benchWan, LOSSY_PROFILES, WAN_PROFILES } from './wan.ts';
 
@@ -38,6 +39,7 @@ const BENCHES: Record<string, () => Promise<void>> = {
   far: benchFar,
   sessions: benchSessions,
   growth: benchGrowth,
+  storm: benchStorm,
   soak: benchSoak,
   wan: async () => {
     for (const [, bench] of wan) await bench();
@@ -56,6 +58,7 @@ const LONG = [
   'data',
   'far',
   'growth',
+  'storm',
   'soak',
   'wan',
   ...Object.keys(WAN_PROFILES),

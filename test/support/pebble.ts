@@ -2,6 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { request } from 'node:https';
+import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -9,6 +10,7 @@ import { text } from 'node:stream/consumers';
 import { issueCertificate } from './certificates.ts';
 import { freePorts } from './free-ports.ts';
 import { type Missing, programMissing } from './requirements.ts';
+import { until } from './until.ts';
 
 /** Why Let's Encrypt's test server cannot run here; null when it can. */
 export const NO_PEBBLE: Missing = programMissing('pebble', '-version');
@@ -68,6 +70,8 @@ export class Pebble {
     });
     const started = new Pebble(folder, child, port, own.certificatePem);
     await started.#listening();
+    // It says so before it listens.
+    for (const each of [port, port + 1]) await until(() => accepts(each), 'Pebble to listen', { everyMs: 20 });
     return started;
   }
 
@@ -143,5 +147,17 @@ export class Pebble {
         .on('error', reject)
         .end(body);
     });
+  }
+}
+
+async function accepts(port: number): Promise<boolean> {
+  const socket = connect(port, '127.0.0.1');
+  try {
+    await once(socket, 'connect');
+    return true;
+  } catch {
+    return false;
+  } finally {
+    socket.destroy();
   }
 }

@@ -16,12 +16,12 @@ const REFUSED = { baseMs: 500, maxMs: 30_000 };
 const BROKEN_OFF = { baseMs: 500, maxMs: 5_000 };
 /**
  * The next attempt follows a session within half a second. When sessions have ended so often within so many milliseconds, it follows
- * after a pause. Gateways that are updated one after another end four: each one that is emptied may pass the next session on, which
- * ends with its process, or get its agents back.
+ * after a pause. A gateway that is updated may end three: it is emptied, it passes the next session on until its process ends, and it
+ * gets agents back. Then comes the next gateway.
  */
 const FIRST = { baseMs: 500, maxMs: 500 };
 const QUICK_ENDS = 5;
-const QUICK_MS = 60_000;
+const QUICK_MS = 30_000;
 const PAUSE_MS = 1_000;
 const CONNECT_DEADLINE_MS = 20_000;
 /** Pending attempts at a time: the SDK cannot abort one. */
@@ -41,7 +41,7 @@ export class SessionSupervisor {
   /** Failed attempts in a row, since the last session, while the gateway was reachable. */
   #failures = 0;
   #pending = 0;
-  /** When sessions have ended within the last minute. */
+  /** When sessions have ended lately. */
   #ends: readonly number[] = [];
   /** Where the last attempt connected to. */
   #peer: string | null = null;

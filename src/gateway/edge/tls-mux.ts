@@ -113,7 +113,10 @@ export class TlsMux {
       limits: Pick<TlsLimits, 'handshakeTimeout' | 'hellos'>;
     },
   ) {
-    this.#pending = new PendingConnections(options.limits.hellos, ({ socket }) => socket.destroy());
+    this.#pending = new PendingConnections(
+      () => options.limits.hellos,
+      ({ socket }) => socket.destroy(),
+    );
   }
 
   /** Connections of which nobody knows yet whose they are. */

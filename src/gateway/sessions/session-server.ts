@@ -29,6 +29,12 @@ import { SessionSet } from './session-set.ts';
 
 /** Connections that have not authenticated, and as many with an unfinished handshake. */
 export const MAX_UNAUTHENTICATED = 256;
+/**
+ * When all agents come back at once, most of them wait for their handshakes: those that are refused would come again and again.
+ * They take the descriptors of sessions that there can be besides those that there are: this share of them, and so many at most.
+ */
+const WAITING_SHARE = 1 / 2;
+const MOST_WAITING = 4096;
 const SESSION_ID = /^ts_[0-9A-Za-z]{27}$/;
 const HANDSHAKE_MS = 10_000;
 /** Some 4,000 attempts to authenticate from one network at once: thousands of agents may share an address. */
@@ -73,6 +79,8 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
   readonly #memory: AgentMemory;
   readonly #unauthenticated: PendingConnections<AgentLink>;
   readonly #handshaking: PendingConnections<PendingHandshake>;
+  /** Those that have sent their ClientHello. */
+  readonly #waiting: PendingConnections<PendingHandshake>;
   /** Those on the port for agents that have no TLS yet, or are passed on. */
   readonly #unsecured = new Set<Socket>();
   readonly #sessions = new SessionSet<AgentSession>();
@@ -117,8 +125,18 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
     const { options, shares, log } = context;
     const limit = Math.min(MAX_UNAUTHENTICATED, shares.unauthenticated);
     const reason = new Error('too many connections that have not authenticated');
-    this.#unauthenticated = new PendingConnections(limit, (link) => link.end(reason));
-    this.#handshaking = new PendingConnections(limit, ({ socket }) => socket.destroy());
+    this.#unauthenticated = new PendingConnections(
+      () => limit,
+      (link) => link.end(reason),
+    );
+    this.#handshaking = new PendingConnections(
+      () => limit,
+      ({ socket }) => socket.destroy(),
+    );
+    this.#waiting = new PendingConnections(
+      () => limit + Math.min(MOST_WAITING, Math.max(0, (this.#limits.sessions - this.#sessions.size) * WAITING_SHARE)),
+      ({ socket }) => socket.destroy(),
+    );
     const limits = { ...AGENT_LIMITS, ...options.agentLimits };
     this.#limits = { ...limits, sessions: Math.min(limits.sessions, shares.sessions) };
     this.#optionBytes = new OptionBytes(this.#limits.optionBytes);
@@ -347,10 +365,14 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
     socket.on('error', () => {});
     const handshake = new PendingHandshake(socket);
     this.#handshaking.add(handshake);
-    const timer = setTimeout(() => socket.destroy(), HANDSHAKE_MS);
+    const startTimer = () => setTimeout(() => socket.destroy(), HANDSHAKE_MS);
+    let timer = startTimer();
     let secured: TLSSocket | null;
     try {
       const hello = await handshake.readHello();
+      clearTimeout(timer);
+      this.#handshaking.delete(handshake);
+      this.#waiting.add(handshake);
       if (hello !== null && this.own.relays?.passAgentOn(socket, 'agents')) return;
       secured = await performHandshake(
         socket,
@@ -358,7 +380,9 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
         {
           isAgent: true,
           onBegin: () => {
-            timer.refresh();
+            timer = startTimer();
+            this.#waiting.delete(handshake);
+            this.#handshaking.add(handshake);
             handshake.begins();
           },
           onError: (err) => this.context.log.debug({ err }, 'agent TLS handshake failed'),
@@ -366,6 +390,7 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
       );
     } finally {
       clearTimeout(timer);
+      this.#waiting.delete(handshake);
       this.#handshaking.delete(handshake);
     }
     if (!secured) return;

@@ -39,18 +39,20 @@ export class PendingConnections<T extends PendingConnection> implements Iterable
   readonly #shares = new ClientShares<T>();
 
   /**
+   * @param limit asked for with each new connection
    * @param drop called with the connection to close, which no longer counts
    * @param now milliseconds that only grow
    */
   constructor(
-    private readonly limit: number,
+    private readonly limit: () => number,
     private readonly drop: (connection: T) => void,
     private readonly now: () => number = () => performance.now(),
   ) {}
 
   add(connection: T): void {
     // The new one is not compared: it had no time to send anything.
-    const surplus = this.#all.size >= this.limit ? this.#leastPromising(connection.address) : null;
+    const limit = this.limit();
+    const surplus = this.#all.size >= limit ? this.#leastPromising(connection.address, limit) : null;
     this.#all.set(connection, { share: this.#shares.add(connection.address, connection), since: this.now() });
     if (surplus === null) return;
     this.delete(surplus);
@@ -65,9 +67,9 @@ export class PendingConnections<T extends PendingConnection> implements Iterable
     if (this.#all.delete(connection)) this.#shares.delete(connection.address, connection);
   }
 
-  #leastPromising(newAddress: string): T | null {
+  #leastPromising(newAddress: string, limit: number): T | null {
     const { largest } = this.#shares;
-    const isCrowd = largest.size > Math.max(1, this.limit * SMALL_SHARE);
+    const isCrowd = largest.size > Math.max(1, limit * SMALL_SHARE);
     const own = this.#shares.of(newAddress);
     const most = Math.max(largest.size, own.size + 1);
     const latest = this.now() - FIRST_BYTES_MS;

@@ -227,7 +227,7 @@ it('backs off from a gateway that refuses', async () => {
   expect(supervisor.status.lastError).toEqual({ code: 'ERR_NGROK_107', message: 'unknown authtoken' });
 });
 
-it.each([0, 5_000, 10_000])('is back within 2 s of each session that was cut after %i ms', async (length) => {
+it.each([0, 5_000])('is back within 2 s of each session that was cut after %i ms', async (length) => {
   const { clock, world, supervisor } = await supervised();
   clock.chance = seeded(length);
   supervisor.start();

@@ -129,6 +129,16 @@ it.each(CONNECTORS)('a %s session to an address trusts a pinned CA whatever CA s
   await comesOnline(kind, byAddress, `${ip}:${byAddress.httpsPort}`);
 });
 
+it.each(CONNECTORS)(
+  'a %s session of a device that trusts public CAs comes back to the gateway’s own CA',
+  async (kind) => {
+    const before = await startTestGateway({ sessionPort: null });
+    onTestFinished(() => before.close());
+    const trust = { host: root.certificatePem, own: before.sessionCa };
+    await comesOnline(kind, before, `127.0.0.1:${before.httpsPort}`, [trust]);
+  },
+);
+
 it('a native session to an address whose certificate another CA has signed reconnects with one handshake', async () => {
   const ip = '127.0.0.1';
   const at = await startTestGateway({ ...ordering('all'), sessionPort: null, ip });
@@ -153,13 +163,3 @@ it('a native session to an address whose certificate another CA has signed recon
   await back;
   expect(proxy.asked.slice(before)).toEqual([serverAddr]);
 });
-
-it.each(CONNECTORS)(
-  'a %s session of a device that trusts public CAs comes back to the gateway’s own CA',
-  async (kind) => {
-    const before = await startTestGateway({ sessionPort: null });
-    onTestFinished(() => before.close());
-    const trust = { host: root.certificatePem, own: before.sessionCa };
-    await comesOnline(kind, before, `127.0.0.1:${before.httpsPort}`, [trust]);
-  },
-);

@@ -350,6 +350,20 @@ describe('silent TCP connections', () => {
   });
 });
 
+describe('agents that come back at once', () => {
+  it('wait for their handshakes, also those beyond the limit on connections that have sent nothing', async () => {
+    const gateway = await SessionGateway.start(0, undefined, { unauthenticated: 32 });
+    const secured = Array.from({ length: 200 }, () => {
+      const socket = connectTls({ port: gateway.port, host: '127.0.0.1', ca: gateway.caPem }).on('error', () => {});
+      onTestFinished(() => void socket.destroy());
+      return new Promise<boolean>((resolve) => {
+        socket.once('secureConnect', () => resolve(true)).once('close', () => resolve(false));
+      });
+    });
+    expect((await Promise.all(secured)).filter((isSecured) => !isSecured)).toEqual([]);
+  });
+});
+
 describe('a crowd at another address that sends more than agents have sent', () => {
   const crowdOf = (count: number, open: () => Socket) => {
     let isOver = false;

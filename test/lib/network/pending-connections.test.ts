@@ -39,7 +39,7 @@ it.each<[string, PendingConnection[], number]>([
   const limit = connections.length;
   let now = 0;
   const pending = new PendingConnections<PendingConnection>(
-    limit,
+    () => limit,
     (connection) => void dropped.push(connection),
     () => now,
   );
@@ -52,7 +52,10 @@ it.each<[string, PendingConnection[], number]>([
 
 it('a connection that has just come is not taken for a silent one, unless its network is a crowd', () => {
   const dropped: PendingConnection[] = [];
-  const pending = new PendingConnections<PendingConnection>(3, (connection) => void dropped.push(connection));
+  const pending = new PendingConnections<PendingConnection>(
+    () => 3,
+    (connection) => void dropped.push(connection),
+  );
   const [old, fresh] = [begun(ONE), silent(OTHER)];
   for (const connection of [old, begun(THIRD), fresh, silent(OTHER), silent('192.0.2.9')]) pending.add(connection);
   expect(dropped).toEqual([old, fresh]);
@@ -60,7 +63,10 @@ it('a connection that has just come is not taken for a silent one, unless its ne
 
 it('a network that would have as many as the largest one loses its own connection, if that is less far', () => {
   const dropped: PendingConnection[] = [];
-  const pending = new PendingConnections<PendingConnection>(4, (connection) => void dropped.push(connection));
+  const pending = new PendingConnections<PendingConnection>(
+    () => 4,
+    (connection) => void dropped.push(connection),
+  );
   const [first, second, third, fourth] = [begun(OTHER), waiting(ONE), waiting(ONE), begun(THIRD)];
   for (const connection of [first, second, third, fourth, silent(OTHER)]) pending.add(connection);
   expect(dropped).toEqual([first]);
@@ -76,7 +82,10 @@ it('a connection is silent until its client has sent something, after what a loa
 
 it('a connection that was dropped or deleted counts no more', () => {
   const dropped: PendingConnection[] = [];
-  const pending = new PendingConnections<PendingConnection>(2, (connection) => void dropped.push(connection));
+  const pending = new PendingConnections<PendingConnection>(
+    () => 2,
+    (connection) => void dropped.push(connection),
+  );
   const [first, second, third, fourth] = [begun(ONE), begun(ONE), begun(OTHER), begun(OTHER)];
   for (const connection of [first, second, third]) pending.add(connection);
   pending.delete(first);
