@@ -31,7 +31,9 @@ const BULK = 1_048_576;
 /** The same for a transfer that has taken so many milliseconds: on a slow link, small requests would wait behind it for seconds. */
 const SLOW_BULK = 131_072;
 const SLOW_BULK_MS = 400;
-/** After so many milliseconds without credit, the next is that of another transfer. */
+/** Bytes that are sent are counted in steps of this size, and when credit arrives. */
+const COUNTED = 65_536;
+/** After so many milliseconds in which nothing was counted, the next is another transfer. */
 const QUIET_MS = 1000;
 /** Bytes of a frame of a transfer, on average. Small requests, one after another on a stream that is used again, have less. */
 const BULK_FRAME = 2048;
@@ -63,9 +65,24 @@ export interface ChannelHost extends CreditHost {
   forget(channel: Channel): void;
   /** A whole request was read: its answer will be written. */
   answersSoon(): void;
-  /** A channel transfers bulk. Called with each further credit of it. */
-  carriesBulk(): void;
+  /** A channel transfers bulk. Called repeatedly as it goes on. @param isSent whether it is this end's */
+  carriesBulk(isSent: boolean): void;
+  /** Sends what the channel has as parts on other connections, once the peer knows it; false: it does not. */
+  spread(channel: Channel): boolean;
 }
+
+/** What a stream has sent on another connection than its own, and has not arrived yet. */
+export interface PartOnItsWay {
+  /** The stream has closed. */
+  drop(): void;
+}
+
+/** Bytes that are worth a part on another connection. Only the last part of a stream has less. */
+const PART_LEAST = 16_384;
+/** What the smallest early part takes: its bytes are copied into a block. */
+const EARLY_BYTES = 4_352;
+
+const memoryOfEarly = (length: number) => Math.max(length, EARLY_BYTES);
 
 /**
  * One stream of a connection: its send queue, flow control and half-close in both directions. All writes of one tick are
@@ -89,13 +106,13 @@ export class Channel implements Sender {
   /** When the first frame was sent, until its credit arrives: peers credit it at once. */
   #openedAt: number | null = null;
 
-  /** Frames in both directions since the last credit, and bytes in them. */
+  /** Frames in both directions that are not counted yet, and bytes in them. */
   #frames = 0;
   #frameBytes = 0;
-  /** Bytes transferred in both directions since the last pause, as of the last credit, and when that was. */
+  /** Bytes transferred in both directions since the last pause, as counted last, and when that was. */
   #transferred = 0;
-  #creditedAt = Number.NEGATIVE_INFINITY;
-  /** When the first of these bytes were credited. */
+  #countedAt = Number.NEGATIVE_INFINITY;
+  /** When the first of these bytes were counted. */
   #transferSince = 0;
 
   readonly #credit: ReceiveCredit;
@@ -116,13 +133,26 @@ export class Channel implements Sender {
   #closed = false;
   /** Whether a request on this stream, which the peer opened, had its turn. One that never had comes to nothing. */
   isServed = false;
+  /** Whether it is a part of another stream, which may have ended meanwhile. */
+  isPart = false;
   /** Whether our RST has ended it, and the peer may notice only later. */
   wasReset = false;
+
+  /** Whether it is a client's, which both ends know by its connection's number and its id: its bytes may take other connections. */
+  maySpread = false;
+  #isKnown = false;
+  /** Bytes that were sent, in whatever way, and that have arrived without a gap. */
+  #sent = 0;
+  #arrived = 0;
+  #lanes: Set<PartOnItsWay> | null = null;
+  /** Parts that came before what precedes them, by the bytes of the stream before each. */
+  #early: Map<number, ByteQueue> | null = null;
+  #earlyBytes = 0;
 
   constructor(private readonly host: ChannelHost) {
     this.#credit = new ReceiveCredit(host, (bytes) => {
       host.windowIncrement(this.id, bytes);
-      this.#countTransfer();
+      this.#countTransfer(false);
     });
   }
 
@@ -201,6 +231,7 @@ export class Channel implements Sender {
   abortWhenSent(): void {
     this.#abortDue = true;
     if (!this.#hasToSend) this.abort();
+    else if (this.id !== 0) this.wake();
   }
 
   /** Ends the stream with RST immediately; for streams that must not carry a FIN. */
@@ -251,30 +282,101 @@ export class Channel implements Sender {
   }
 
   flushInto(out: FrameWriter): boolean {
-    if (this.#closed || this.#finSent) return false;
+    if (this.#closed || this.#finSent || this.#leavesToOthers()) return false;
     const length = Math.min(this.#allowed(), MAX_FRAME, this.#waiting.length, this.#frameLeft);
     const fin = this.#ending && this.#waiting.length === length;
     if (length > 0 || this.#synDue || fin) {
       if (this.#synDue) this.#openedAt = performance.now();
-      this.#sendWindow -= length;
-      this.#countFrame(length);
       this.#frameLeft = this.#frameLeft === length ? Number.POSITIVE_INFINITY : this.#frameLeft - length;
-      this.host.memory.add(-length);
-      out.data(this.id, this.#waiting.take(length), length, { syn: this.#synDue, fin });
+      out.data(this.id, this.#take(length), length, { syn: this.#synDue, fin });
       this.#synDue = false;
     }
     if (fin) this.#finSent = true;
-    if (fin || (this.#full && this.#waiting.length < SEND_HIGH_WATER)) {
-      this.#full = false;
-      this.receiver.onDrain?.();
-    }
+    this.#drained(fin);
     if (fin && this.#finReceived) this.#close();
     if (this.#abortDue && !this.#hasToSend) this.abort();
     return !this.#finSent && this.#waiting.length > 0 && this.#allowed() > 0;
   }
 
+  #take(length: number): Buffer[] {
+    this.#sendWindow -= length;
+    this.#sent += length;
+    this.#countFrame(length);
+    // Much may be sent before there is credit again.
+    if (this.#frameBytes >= COUNTED) this.#countTransfer(true);
+    this.host.memory.add(-length);
+    return this.#waiting.take(length);
+  }
+
+  #drained(isOver: boolean): void {
+    if (!isOver && !(this.#full && this.#waiting.length < SEND_HIGH_WATER)) return;
+    this.#full = false;
+    this.receiver.onDrain?.();
+  }
+
+  /** Whether other connections carry what comes next. While parts are on their way there, what follows here would overtake them. */
+  #leavesToOthers(): boolean {
+    const isMuch = this.#waiting.length >= PART_LEAST;
+    if (!this.#hasParts) {
+      const mayBegin = this.maySpread && !this.#synDue && this.#frameLeft === Number.POSITIVE_INFINITY;
+      return mayBegin && isMuch && this.host.spread(this);
+    }
+    if (isMuch || (this.#isOver && this.#waiting.length > 0)) this.host.spread(this);
+    return true;
+  }
+
+  /** Whether parts are on their way to the peer. */
+  get #hasParts(): boolean {
+    return this.#lanes !== null && this.#lanes.size > 0;
+  }
+
+  /** Whether the peer has reacted to the stream, so that parts may refer to it. */
+  get isKnown(): boolean {
+    return this.#isKnown;
+  }
+
+  #know(): void {
+    if (this.#isKnown) return;
+    this.#isKnown = true;
+    if (this.#waiting.length > 0) this.wake();
+  }
+
+  /** Whether nothing more will be written. */
+  get #isOver(): boolean {
+    return this.#ending || this.#abortDue;
+  }
+
+  /** Takes up to `most` bytes to send them on another connection, and calls `send` with them and their offset in the stream. */
+  takePart(most: number, send: (offset: number, bytes: Buffer[]) => PartOnItsWay): boolean {
+    const length = Math.min(this.#allowed(), most, this.#waiting.length);
+    if (this.#closed || length === 0 || (length < PART_LEAST && !this.#isOver)) return false;
+    const offset = this.#sent;
+    const lane = send(offset, this.#take(length));
+    // The connection may just have ended.
+    if (this.#closed) return false;
+    this.#lanes ??= new Set();
+    this.#lanes.add(lane);
+    this.#drained(false);
+    return true;
+  }
+
+  /** A part has arrived. After the last one, the stream goes on where it was opened. */
+  partArrived(lane: PartOnItsWay): void {
+    if (this.#lanes?.delete(lane) && !this.#hasParts) this.wake();
+  }
+
+  /** A part is lost, or the peer sends nonsense: the stream ends at both ends. */
+  fail(error: Error): void {
+    if (!this.#closed) this.#cancel(error);
+  }
+
+  /** It has to find another way for what it has to send. */
+  wake(): void {
+    if (!this.#closed) this.host.ready(this);
+  }
+
   get #hasToSend(): boolean {
-    return this.#waiting.length > 0 || this.#synDue || (this.#ending && !this.#finSent);
+    return this.#waiting.length > 0 || this.#synDue || (this.#ending && !this.#finSent) || this.#hasParts;
   }
 
   /** How many bytes may be sent now. */
@@ -285,6 +387,7 @@ export class Channel implements Sender {
 
   receiveHeader(length: number): void {
     if (this.#finReceived && length > 0) throw new ProtocolViolation('data after the end of a stream');
+    this.#know();
     this.#credit.use(length);
     this.#countFrame(length);
     if (!this.#aborted) return;
@@ -293,7 +396,46 @@ export class Channel implements Sender {
   }
 
   receivePayload(piece: Buffer): void {
+    this.#receive(piece);
+    if (this.#early !== null) this.#receiveEarly();
+  }
+
+  /** A part of the stream has arrived on another connection. @returns whether it can be one */
+  receivePart(offset: number, bytes: ByteQueue): boolean {
+    if (this.#closed || this.#aborted) return true;
+    this.#early ??= new Map();
+    this.#earlyBytes += bytes.length;
+    const { window } = this.#credit;
+    const isKnown = offset < this.#arrived || this.#early.has(offset);
+    const areTooMany = this.#earlyBytes > window || this.#early.size > window / PART_LEAST;
+    if (isKnown || areTooMany || this.#finReceived || bytes.length === 0) return false;
+    this.#credit.widen();
+    this.#early.set(offset, bytes);
+    this.keep(memoryOfEarly(bytes.length));
+    this.#receiveEarly();
+    return true;
+  }
+
+  #receiveEarly(): void {
+    for (;;) {
+      const next = this.#early?.get(this.#arrived);
+      if (next === undefined) return;
+      const { length } = next;
+      this.#early?.delete(this.#arrived);
+      this.#earlyBytes -= length;
+      this.keep(-memoryOfEarly(length));
+      if (length > this.#credit.window) {
+        this.fail(new ProtocolViolation('more data than the window of the stream allows'));
+        return;
+      }
+      this.receiveHeader(length);
+      for (const piece of next.take(length)) this.#receive(piece);
+    }
+  }
+
+  #receive(piece: Buffer): void {
     if (this.#aborted || this.#closed) return;
+    this.#arrived += piece.length;
     this.#credit.receive(piece.length);
     if (this.#mayPass(piece)) this.receiver.onData(piece);
     else this.#hold(piece);
@@ -302,6 +444,10 @@ export class Channel implements Sender {
 
   receiveFin(): void {
     if (this.#closed || this.#finReceived) return;
+    if (this.#earlyBytes > 0) {
+      this.fail(new ProtocolViolation('the end of a stream before what precedes it'));
+      return;
+    }
     this.#finReceived = true;
     this.#credit.end();
     this.#credit.release();
@@ -317,8 +463,9 @@ export class Channel implements Sender {
   receiveCredit(increment: number): void {
     this.#sendWindow = Math.min(this.#sendWindow + increment, this.host.largestWindow);
     this.#credited += increment;
+    this.#know();
     this.#measureRoundTrip();
-    this.#countTransfer();
+    this.#countTransfer(true);
     this.receiver.onCredit?.(this.#credited);
     if (this.#waiting.length > 0) this.host.ready(this);
   }
@@ -363,19 +510,19 @@ export class Channel implements Sender {
     this.#frameBytes += bytes;
   }
 
-  #countTransfer(): void {
+  #countTransfer(isSent: boolean): void {
     const now = turnTime();
     const isSmall = this.#frameBytes < BULK_FRAME * this.#frames;
-    if (isSmall || now - this.#creditedAt > QUIET_MS) {
+    if (isSmall || now - this.#countedAt > QUIET_MS) {
       this.#transferred = 0;
       this.#transferSince = now;
     }
     if (!isSmall) this.#transferred += this.#frameBytes;
     this.#frames = 0;
     this.#frameBytes = 0;
-    this.#creditedAt = now;
+    this.#countedAt = now;
     const isSlow = now - this.#transferSince >= SLOW_BULK_MS;
-    if (this.#transferred >= (isSlow ? SLOW_BULK : BULK)) this.host.carriesBulk();
+    if (this.#transferred >= (isSlow ? SLOW_BULK : BULK)) this.host.carriesBulk(isSent);
   }
 
   #measureRoundTrip(): void {
@@ -403,6 +550,8 @@ export class Channel implements Sender {
     this.#waiting.clear();
     this.#held = null;
     this.#kept = 0;
+    this.#early = null;
+    this.#earlyBytes = 0;
   }
 
   #close(error?: Error): void {
@@ -410,6 +559,8 @@ export class Channel implements Sender {
     if (this.#closed) return;
     this.#closed = true;
     this.#drop();
+    for (const lane of this.#lanes ?? []) lane.drop();
+    this.#lanes = null;
     this.host.forget(this);
     this.receiver.onClosed?.(error);
   }

@@ -31,6 +31,8 @@ const FRAMES_PER_STREAM = 16;
 const FRAMES_PER_RESET = 8;
 /** Glitches that a stream counts as which an agent opens, and which is not served. */
 const GLITCHES_PER_STREAM = 100;
+/** The same for a part: when a client leaves, up to eight are on their way on each link. */
+const GLITCHES_PER_PART = 10;
 /** Time for the peer to close its side, in milliseconds; then the socket is destroyed. */
 const CLOSE_GRACE_MS = 250;
 /** How long the answer to a request may take that acknowledges it, in milliseconds; less than the system's delayed ACK. */
@@ -38,19 +40,29 @@ const ANSWER_MS = 20;
 /** Agents never use this stream id, and ignore credit for it. */
 const UNUSED_STREAM_ID = 1;
 
-/** A connection is crowded when it has so many times as many bytes on their way as the other one, and so many more. */
+/** A connection is crowded when it has so many times as many bytes on their way as another one, and so many more. */
 const CROWDED = 2;
 const CROWDED_BYTES = 8_192;
 
 export interface ConnectionUser {
   /** The peer has opened a stream. Set the channel's receiver before returning. */
   accept(channel: Channel): void;
-  /** A stream has become bulk: small ones would rather use another connection. Called repeatedly. */
-  carriesBulk?(): void;
+  /** A stream has become bulk: small ones would rather use another connection. Called repeatedly. @param isSent by this end */
+  carriesBulk?(isSent: boolean): void;
   /** Frames of streams that the gateway opened were sent. */
   sent?(): void;
   /** The connection has ended, and so have all its channels. Called once. */
   ended(reason: Error): void;
+}
+
+/** The connections of a session, as one of them sees them. */
+export interface Siblings {
+  /** The others that are open. */
+  othersOf(connection: Connection): readonly Connection[];
+  /** Whether transfers are spread over it, and another one is left to what is little. */
+  isForBulk(connection: Connection): boolean;
+  /** Sends what the stream of a connection has as parts on several; false: it does not. */
+  spread(stream: Channel, connection: Connection): boolean;
 }
 
 /**
@@ -86,8 +98,10 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   largestWindow = WINDOW;
   /** Whether a reset ends a stream at the peer. An SDK's task that waits to read does not notice one. */
   peerHonoursReset: boolean;
-  /** The other one of its session, if there are two. */
-  sibling: Connection | null = null;
+  /** Null: it is alone. */
+  siblings: Siblings | null = null;
+  /** Bytes of frames that were sent. */
+  sentBytes = 0;
   readonly memory = new StreamMemory(this);
   readonly roundTrip = new RoundTrip();
   readonly #recent = new RecentBytes(this.roundTrip);
@@ -128,13 +142,21 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   }
 
   /**
-   * Whether a new stream would get ahead on the other connection, in spite of TCP's slow start there. One that ends loses its
+   * Whether a new stream would get ahead on another connection, in spite of TCP's slow start there. One that ends loses its
    * streams one by one: others may be opened in their place meanwhile.
    */
   get isCrowded(): boolean {
-    const { sibling } = this;
-    if (sibling === null || sibling.hasEnded) return false;
-    return this.#ended || this.load > CROWDED * sibling.load + CROWDED_BYTES;
+    const others = this.siblings?.othersOf(this) ?? [];
+    if (others.length === 0) return false;
+    if (this.#ended || this.siblings?.isForBulk(this)) return true;
+    const { load } = this;
+    return others.some((other) => load > CROWDED * other.load + CROWDED_BYTES);
+  }
+
+  /** The stream with the id, if it is a client's. */
+  clientStream(id: number): Channel | null {
+    const channel = this.#channels.get(id);
+    return channel?.maySpread ? channel : null;
   }
 
   start(): void {
@@ -290,8 +312,12 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     this.#scheduleFlush();
   }
 
-  carriesBulk(): void {
-    this.user.carriesBulk?.();
+  carriesBulk(isSent: boolean): void {
+    this.user.carriesBulk?.(isSent);
+  }
+
+  spread(channel: Channel): boolean {
+    return this.siblings?.spread(channel, this) ?? false;
   }
 
   windowIncrement(streamId: number, increment: number): void {
@@ -336,7 +362,8 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     if (!this.#channels.delete(channel.id) || !this.#isPeers(channel.id)) return;
     this.#inbound -= 1;
     // What ends with its connection is nobody's fault; a gateway's streams end with their clients.
-    if (this.role === 'gateway' && !channel.isServed && !this.#ended) this.#countGlitches(GLITCHES_PER_STREAM);
+    if (this.role !== 'gateway' || channel.isServed || this.#ended) return;
+    this.#countGlitches(channel.isPart ? GLITCHES_PER_PART : GLITCHES_PER_STREAM);
   }
 
   #scheduleFlush(): void {
@@ -381,6 +408,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     this.#expectsAnswer = false;
     this.lastSentAt = turnTime();
     this.#recent.add(this.#out.length, this.lastSentAt);
+    this.sentBytes += this.#out.length;
     this.#out.writeTo(this.socket);
     this.onTraffic?.();
     if (isData) this.user.sent?.();

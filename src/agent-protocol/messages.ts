@@ -33,6 +33,10 @@ export const StreamType = {
   pace: 0xfffffff7,
   /** Of this project only, to gateways that announce it: how the device's data budget stands. */
   dataBudget: 0xfffffff6,
+  /** Of this project only, between peers that both announce several links: a part of a client's stream on another link. */
+  part: 0xfffffff4,
+  /** Of this project only, to gateways that announce several links: the agent closes this one unless it is in use. */
+  linkEnd: 0xfffffff5,
   /** Of this project only, to its native connector: whether the device's link is metered, as an operator says. */
   linkKind: 0xfffffff3,
   /** Of this project only: the other gateways of a cluster, where an agent may have a second session. */
@@ -48,6 +52,8 @@ export function streamPrefix(type: number): Buffer {
 
 const MAX_METADATA = 4096;
 const MAX_NODES = 64;
+/** What four bytes hold. */
+const MAX_LINK_NUMBER = 4_294_967_295;
 const MAX_WARNINGS = 10;
 const MAX_ANNOTATION = 255;
 
@@ -97,6 +103,11 @@ const streamWindow = z.transform((value: unknown) =>
 
 const announced = z.transform((value: unknown) => value === true);
 
+/** How many links of a session the sender supports; 0 for nonsense. */
+const linkCount = z.transform((value: unknown) =>
+  Number.isSafeInteger(value) && Number(value) > 2 ? Number(value) : 0,
+);
+
 const announcedText = z.transform((value: unknown) => (typeof value === 'string' ? value : ''));
 
 const AuthExtra = z.preprocess(
@@ -116,6 +127,7 @@ const AuthExtra = z.preprocess(
       .transform((count) => count ?? 0),
     streamwindow: streamWindow,
     secondlink: announced,
+    links: linkCount,
     requestfeed: announced,
     nodes: announced,
     refusedanswers: announced,
@@ -294,6 +306,8 @@ export const AuthAnswer = z.object({
     .object({
       StreamWindow: streamWindow,
       SecondLink: announced,
+      Links: linkCount,
+      Ticket: announcedText,
       RequestFeed: announced,
       UpstreamStates: announced,
       TimesAway: announced,
@@ -303,8 +317,8 @@ export const AuthAnswer = z.object({
       Node: announcedText,
     })
     .catch({
-      ...{ StreamWindow: 0, SecondLink: false, RequestFeed: false, UpstreamStates: false, TimesAway: false },
-      ...{ HeartbeatPace: false, DataBudgets: false, Metered: null, Node: '' },
+      ...{ StreamWindow: 0, SecondLink: false, Links: 0, Ticket: '', RequestFeed: false },
+      ...{ UpstreamStates: false, TimesAway: false, HeartbeatPace: false, DataBudgets: false, Metered: null, Node: '' },
     }),
 });
 
@@ -313,7 +327,13 @@ export const OtherNodesAnswer = z.object({ Error: text, Nodes: texts(MAX_NODES).
 
 export const LinkTicket = z.object({ Error: text, Ticket: text });
 
-export const LinkRequest = z.object({ AuthToken: text, SessionId: text, Ticket: text });
+/** `Link`: its number among those of the session, where both sides support several. */
+export const LinkRequest = z.object({
+  AuthToken: text,
+  SessionId: text,
+  Ticket: text,
+  Link: z.int().min(0).max(MAX_LINK_NUMBER).catch(0),
+});
 export type LinkRequest = z.output<typeof LinkRequest>;
 
 /** `Id` is the one of the answer that bound the endpoint. */

@@ -9,6 +9,8 @@ import { ProtocolViolation } from './frames.ts';
 export const WINDOW = 262_144;
 /** Received bytes are credited in steps of this size instead of frame by frame. */
 const CREDIT_STEP = 65_536;
+/** What may be on its way of a stream that comes on several connections, where the first bytes may be the last to arrive. */
+const SPREAD_WINDOW = 2_097_152;
 /**
  * A stream becomes bulk when so many steps of credit follow each other within so many round trips each, after 192 KiB. On
  * shorter paths, the window does not limit it.
@@ -30,6 +32,7 @@ export class ReceiveCredit {
   #uncredited = 0;
   #pacer: CreditPacer | null = null;
   #growing: GrowingWindow | null = null;
+  #isSpread = false;
   /** What the peer may send beyond the window of the protocol. */
   #reserved = 0;
   #quickSteps = 0;
@@ -39,6 +42,11 @@ export class ReceiveCredit {
     private readonly host: CreditHost,
     private readonly send: (bytes: number) => void,
   ) {}
+
+  /** Bytes that the peer may send. */
+  get window(): number {
+    return this.#window;
+  }
 
   /** @throws {ProtocolViolation} when the window does not allow so many bytes */
   use(bytes: number): void {
@@ -60,6 +68,11 @@ export class ReceiveCredit {
     if (this.host.largestWindow > WINDOW) return void this.#grantAhead();
     this.acknowledge();
     this.#detectBulk();
+  }
+
+  /** The stream comes on several connections. */
+  widen(): void {
+    this.#isSpread = true;
   }
 
   /** Credits what has arrived, however little it is. */
@@ -85,7 +98,8 @@ export class ReceiveCredit {
 
   #grantAhead(): void {
     this.#growing ??= new GrowingWindow(WINDOW, CREDIT_STEP);
-    const bytes = Math.floor(this.#growing.target) - this.#window;
+    const spread = this.#isSpread ? Math.min(SPREAD_WINDOW, this.host.memory.room) : 0;
+    const bytes = Math.floor(Math.max(this.#growing.target, spread)) - this.#window;
     if (bytes >= CREDIT_STEP) this.#grant(bytes);
     this.#reserve(this.#window);
   }

@@ -353,6 +353,8 @@ describe('peers that support larger windows', () => {
       expect(AuthAnswer.parse({ ClientId: 'x', Extra }).Extra).toEqual({
         StreamWindow: 0,
         SecondLink: false,
+        Links: 0,
+        Ticket: '',
         RequestFeed: false,
         UpstreamStates: false,
         TimesAway: false,

@@ -27,6 +27,8 @@ export interface GatewayLinkOptions {
   onCommand?: ((command: AgentCommand) => void) | undefined;
   /** Omitted: that of a link whose data costs nothing, and what it learns is not kept. */
   pace?: LinkPace;
+  /** Segments that TCP has sent again; omitted: as the kernel counts them. */
+  sentAgain?: () => Promise<number | null>;
   /** Omitted: the device may send and receive as much as it likes. */
   budget?: DataBudget | null;
   version: string;

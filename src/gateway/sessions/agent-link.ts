@@ -37,8 +37,8 @@ export interface SessionDirectory {
   /** Whether an agent can keep the id of an earlier session: well-formed and not in use by another credential. */
   mayKeep(id: string, credentialId: string): boolean;
   find(id: string, credentialId: string): AgentSession | undefined;
-  /** Makes the link the second one of a session. @throws {RpcError} at the limit on such links */
-  attach(link: AgentLink, credentialId: string): void;
+  /** Makes the link a further one of a session. @throws {RpcError} at the limit on such links */
+  attach(link: AgentLink, session: AgentSession): void;
   remove(session: AgentSession): void;
   /** An agent was refused. */
   refused(error: RpcError): void;
@@ -53,7 +53,7 @@ export interface LinkOptions extends SessionOptions {
   directory: SessionDirectory;
 }
 
-/** One connection of an agent, from the end of its TLS handshake. It starts a session, or becomes the second link of one. */
+/** One connection of an agent, from the end of its TLS handshake. It starts a session, or becomes a further link of one. */
 export class AgentLink implements SessionLink, ConnectionUser, PendingConnection {
   readonly connection: Connection;
   /** Null before it has authenticated. */
@@ -142,6 +142,15 @@ export class AgentLink implements SessionLink, ConnectionUser, PendingConnection
     return !this.#ended && (answered || this.connection.lastReadAt > heardBefore);
   }
 
+  carriesBulk(isSent: boolean): void {
+    this.#session?.carriesBulk(this, isSent);
+  }
+
+  /** Whether something of a client is on its way here. */
+  get isInUse(): boolean {
+    return this.#session?.uses(this) ?? false;
+  }
+
   accept(channel: Channel): void {
     channel.receiver = new TypedStream(channel, (type) => this.#receiverFor(type, channel));
   }
@@ -156,7 +165,7 @@ export class AgentLink implements SessionLink, ConnectionUser, PendingConnection
 
   #receiverFor(type: number, channel: Channel): ChannelReceiver {
     if (type === StreamType.heartbeat) return new HeartbeatEcho(channel);
-    if (this.#session) return this.#session.receiverFor(type, channel);
+    if (this.#session) return this.#session.receiverFor(type, channel, this);
     if (this.#asked) this.end(new Error('second request before authentication'));
     this.#asked = true;
     const report = (error: unknown) => this.context.log.error({ err: error, type }, 'agent request failed');
@@ -228,17 +237,17 @@ export class AgentLink implements SessionLink, ConnectionUser, PendingConnection
     return { body: { Version: version, ClientId: id, Extra: session.start() } };
   }
 
-  /** From now on, this connection is the second link of a session of the same agent. */
-  async #join({ AuthToken, SessionId, Ticket }: LinkRequest): Promise<RpcAnswer> {
+  /** From now on, this connection is a further link of a session of the same agent. */
+  async #join({ AuthToken, SessionId, Ticket, Link }: LinkRequest): Promise<RpcAnswer> {
     const { log } = this.context;
     const { access, directory } = this.own;
     const credential = await access.authenticate(AuthToken, this.address);
     if (this.#ended) throw new RpcError('ERR_NGROK_741', 'the session has ended');
     const session = directory.find(SessionId, credential.id);
     if (!session?.redeem(Ticket)) throw new RpcError('ERR_NGROK_109', 'no session has this id and ticket');
-    directory.attach(this, credential.id);
+    directory.attach(this, session);
+    session.attach(this, Link);
     this.#session = session;
-    session.attach(this);
     log.debug({ session: SessionId, address: this.address }, 'second connection attached');
     return { body: {} };
   }

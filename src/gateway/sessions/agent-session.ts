@@ -2,6 +2,7 @@ import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 import type { Channel, ChannelReceiver } from '../../agent-protocol/channel.ts';
 import type { Connection } from '../../agent-protocol/connection.ts';
 import { LARGEST_WINDOW } from '../../agent-protocol/credit-window.ts';
+import { LinkBundle, MOST_LINKS } from '../../agent-protocol/link-bundle.ts';
 import {
   type AuthRequest,
   BindLabeledRequest,
@@ -43,7 +44,7 @@ export const GATEWAY = {
 
 /** Endpoints of a session whose requests its agent may watch at a time. */
 const MAX_FEEDS = 16;
-/** Milliseconds that the second link stays without streams of clients. */
+/** Milliseconds that the second link of an agent that closes none stays without streams of clients. */
 const LINK_IDLE_MS = 60_000;
 const DRAIN_CHECK_MS = 500;
 /** The longest pause between heartbeats that is granted: a session whose agent is gone ends soon after. */
@@ -114,9 +115,8 @@ interface AgentIdentity {
 }
 
 /**
- * The session of an agent. It has one link to the agent, or two: then a stream stays on the link that it was opened on, and
- * new ones of clients take the link with the least bytes on their way. Everything else travels on the first. The session
- * lives as long as one of them.
+ * The session of an agent. It has one link to the agent, or several: new streams of clients take the link with the least bytes
+ * on their way. Everything else travels on the first. The session lives as long as one of them.
  */
 export class AgentSession implements ListenerOwner {
   readonly id: string;
@@ -132,13 +132,18 @@ export class AgentSession implements ListenerOwner {
   readonly #memory: MemoryBudget;
   readonly #largestWindow: number;
   readonly #requests: RequestsStreams;
-  #first: SessionLink;
-  #second: SessionLink | null = null;
+  /** In the order in which they came. */
+  readonly #links: SessionLink[];
+  readonly #bundle: LinkBundle;
+  /** How many links it may have. */
+  readonly #mostLinks: number;
+  /** Links that were added so far. */
+  #added = 0;
   /** When a stream was last opened on the second link, in milliseconds of `performance.now()`. */
   #secondUsedAt = 0;
   #idleTimer: NodeJS.Timeout | undefined;
-  /** Proves that a second link comes from the agent of this session, once. */
-  #ticket: string | null = null;
+  /** Each proves that a further link comes from the agent of this session, once. The newest ones count. */
+  readonly #tickets: string[] = [];
   #budget: (BudgetReport & { at: number }) | null = null;
   /** The last message to the agent about its link. */
   #metered: boolean | null = null;
@@ -157,17 +162,27 @@ export class AgentSession implements ListenerOwner {
     this.credential = credential;
     this.agent = agent;
     this.address = link.address;
-    this.#first = link;
+    this.#links = [link];
     this.#announced = announced;
     this.#isLogged = isLogged;
     this.#memory = own.memory.ofSession(credential.id);
     this.#largestWindow = Math.min(announced.streamwindow, LARGEST_WINDOW);
+    this.#mostLinks = this.#mayHaveTwoLinks ? Math.max(2, Math.min(announced.links, MOST_LINKS)) : 1;
+    const bundleUser = {
+      ask: async (connection: Connection, ms: number) => (await this.#linkOf(connection)?.beat(ms)) ?? false,
+      // Of all agents: it says nothing about this one.
+      sentAgain: async () => null,
+      // The agent sees parts come, and opens them.
+      wantsLinks: () => {},
+    };
+    this.#bundle = new LinkBundle(bundleUser, () => this.#mostLinks);
+    this.#bundle.add(0, link.connection);
     const listeners = new SessionListeners(this, context.log, own);
     const gateUser = {
       get hasSeveral() {
         return listeners.size > 1;
       },
-      link: () => this.#freest(),
+      link: () => this.#noteUse(this.#bundle.freest(this.#first.connection)),
       beat: (ms: number) => this.#first.beat(ms),
       onStuck: () => this.end(new EndOfSession('faulty', 'the agent accepts no connections')),
       onAbandoned: (streams: number) => this.#replaceExhausted(streams),
@@ -179,6 +194,14 @@ export class AgentSession implements ListenerOwner {
     );
     this.#listeners = listeners;
     this.#requests = new RequestsStreams(MAX_FEEDS, (named) => this.#listeners.named(named));
+  }
+
+  get #first(): SessionLink {
+    return this.#links[0] as SessionLink;
+  }
+
+  #linkOf(connection: Connection): SessionLink | undefined {
+    return this.#links.find((link) => link.connection === connection);
   }
 
   /** Why it has ended. */
@@ -203,6 +226,9 @@ export class AgentSession implements ListenerOwner {
       ...(!this.#announced.shortanswers && { ...GATEWAY, AgentSessionID: this.id }),
       ...(this.#largestWindow > 0 && { StreamWindow: this.#largestWindow }),
       ...(this.#mayHaveTwoLinks && { SecondLink: true }),
+      ...(this.#mostLinks > 2 && { Links: this.#mostLinks }),
+      // A transfer would be before it when the agent asks for it. On a metered link, there is no second one.
+      ...(this.#mostLinks > 2 && this.link !== 'metered' && { Ticket: this.#newTicket() }),
       ...(this.#announced.requestfeed && { RequestFeed: true }),
       ...(this.#announced.upstreamstates && { UpstreamStates: true }),
       ...(this.#announced.timesaway && { TimesAway: true }),
@@ -212,41 +238,73 @@ export class AgentSession implements ListenerOwner {
     };
   }
 
-  /** Whether the ticket is the session's, so that a second link may be attached to it. It is valid once. */
+  /** Whether the ticket is the session's, so that a further link may be attached to it. It is valid once. */
   redeem(ticket: string): boolean {
-    if (this.#ended || this.#ticket === null || !isSame(ticket, this.#ticket)) return false;
-    this.#ticket = null;
+    const at = this.#ended ? -1 : this.#tickets.findIndex((one) => isSame(ticket, one));
+    if (at < 0) return false;
+    this.#tickets.splice(at, 1);
     return true;
   }
 
-  /** Adds a link. With two already, the one that has been silent for longer ends: its agent has given it up. */
-  attach(link: SessionLink): void {
-    if (this.#second !== null) {
-      const { connection } = this.#second;
-      const silent = connection.lastReadAt < this.#first.connection.lastReadAt ? this.#second : this.#first;
+  /** Whether a further link would be more than the second one. */
+  get hasSecondLink(): boolean {
+    return this.#links.length > 1;
+  }
+
+  /**
+   * Adds a link. When there are enough, the one that has been silent for longest ends: its agent has given it up.
+   *
+   * @param number of the link, where both sides support several
+   * @throws {RpcError} when another link has the number
+   */
+  attach(link: SessionLink, number: number): void {
+    this.#added += 1;
+    const own = this.#mostLinks > 2 ? number : this.#added;
+    if (own === 0 || this.#bundle.has(own))
+      throw new RpcError('ERR_NGROK_109', 'the session has a link with this number');
+    if (this.#links.length >= this.#mostLinks) {
+      const heardAt = ({ connection }: SessionLink) => connection.lastReadAt;
+      const silent = this.#links.reduce((least, other) => (heardAt(other) < heardAt(least) ? other : least));
       silent.end(new Error('another link was opened'));
     }
     this.#adopt(link);
-    this.#second = link;
-    link.connection.sibling = this.#first.connection;
-    this.#first.connection.sibling = link.connection;
+    this.#links.push(link);
+    this.#bundle.add(own, link.connection);
     this.#secondUsedAt = performance.now();
-    this.#idleTimer = setInterval(() => this.#endIdleLink(), LINK_IDLE_MS).unref();
+    if (this.#mostLinks === 2) this.#idleTimer ??= setInterval(() => this.#endIdleLink(), LINK_IDLE_MS).unref();
+  }
+
+  /** A transfer goes on over the link. */
+  carriesBulk(link: SessionLink, isSent: boolean): void {
+    if (isSent) void this.#bundle.carriesBulk(link.connection);
+  }
+
+  /** Whether something of a client is on its way there. */
+  uses({ connection }: SessionLink): boolean {
+    return this.gate.carries(connection) || this.#bundle.isUsed(connection);
+  }
+
+  /** The agent would close the link: from now on, nothing new is sent there. */
+  #leaveLink(link: SessionLink): RpcAnswer {
+    if (link === this.#first || this.gate.carries(link.connection) || !this.#bundle.leave(link.connection))
+      throw new RpcError('ERR_NGROK_109', 'the link is in use');
+    return { body: {} };
   }
 
   /** The link has ended, and with it its streams. */
   lost(link: SessionLink, reason: Error): void {
-    const other = link === this.#first ? this.#second : this.#first;
-    this.#second = null;
-    clearInterval(this.#idleTimer);
     const { directory } = this.own;
     const { log } = this.context;
-    if (other !== null) {
-      this.#first = other;
-      other.connection.sibling = null;
-      log.debug({ session: this.id, reason: reason.message }, 'one of two connections lost');
+    this.#bundle.delete(link.connection);
+    // The last one says for how long it was silent.
+    if (this.#links.length > 1) {
+      this.#links.splice(this.#links.indexOf(link), 1);
+      // The agent may have been about to close the one that is the first now.
+      this.#bundle.stay(this.#first.connection);
+      log.debug({ session: this.id, reason: reason.message }, 'one of several connections lost');
       return;
     }
+    clearInterval(this.#idleTimer);
     this.#ended = true;
     const end = sessionEndOf(reason);
     this.#endedBy = end === 'lost' && this.#isLeaving ? 'stopped' : end;
@@ -257,7 +315,7 @@ export class AgentSession implements ListenerOwner {
   }
 
   end(reason: Error): void {
-    for (const link of [this.#first, this.#second]) link?.end(reason);
+    for (const link of [...this.#links]) link.end(reason);
   }
 
   /** Opens no further streams, and ends once those of clients have ended, or after so many milliseconds. */
@@ -315,29 +373,38 @@ export class AgentSession implements ListenerOwner {
   }
 
   async isAlive(): Promise<boolean> {
-    const answers = await Promise.all([this.#first, this.#second].map((link) => link?.isAlive()));
+    const answers = await Promise.all(this.#links.map((link) => link.isAlive()));
     return answers.includes(true);
   }
 
-  receiverFor(type: number, channel: Channel): ChannelReceiver {
+  receiverFor(type: number, channel: Channel, link: SessionLink): ChannelReceiver {
+    if (type === StreamType.part && this.#mostLinks > 2) return this.#bundle.accept(channel, link.connection);
     const report = (error: unknown) => this.context.log.error({ err: error, type }, 'agent request failed');
-    const serve = (request: RpcRequest) => this.#serveInTurn(type, request, channel);
+    const serve = (request: RpcRequest) => this.#serveInTurn(type, request, channel, link);
     return new RpcResponder(channel, serve, report);
   }
 
-  #serveInTurn(type: number, request: RpcRequest, channel: Channel): Promise<RpcAnswer | RpcFeed> {
-    const serve = () => this.#serveCounted(type, request, channel);
+  #serveInTurn(type: number, request: RpcRequest, channel: Channel, link: SessionLink): Promise<RpcAnswer | RpcFeed> {
+    const serve = () => this.#serveCounted(type, request, channel, link);
     // The stream ends with its link, though the session may go on.
     const isOver = () => channel.closed;
     return this.own.turns.serve(this.credential.id, request.size, serve, isOver);
   }
 
-  async #serveCounted(type: number, request: RpcRequest, channel: Channel): Promise<RpcAnswer | RpcFeed> {
+  async #serveCounted(
+    type: number,
+    request: RpcRequest,
+    channel: Channel,
+    link: SessionLink,
+  ): Promise<RpcAnswer | RpcFeed> {
     const { refusals } = this.own;
     channel.isServed = true;
     try {
       const body = request.parse();
       if (type === StreamType.requests && this.#announced.requestfeed) return this.#report(body, channel);
+      if (type === StreamType.linkEnd && this.#mostLinks > 2) return this.#leaveLink(link);
+      if (type === StreamType.pace && this.#announced.heartbeatpace)
+        return this.#pace(parseMessage(PaceRequest, body, 'ERR_NGROK_301'), link);
       return await this.#serve(type, body, request.size);
     } catch (error) {
       if (type === StreamType.requests) channel.isServed = false;
@@ -371,14 +438,11 @@ export class AgentSession implements ListenerOwner {
         if (!this.#announced.timesaway) break;
         this.own.directory.wasAway(this, parseMessage(TimesAway, body, 'ERR_NGROK_301'));
         return { body: {} };
-      case StreamType.pace:
-        if (!this.#announced.heartbeatpace) break;
-        return this.#pace(parseMessage(PaceRequest, body, 'ERR_NGROK_301'));
       case StreamType.dataBudget:
         if (!this.#announced.databudgets) break;
         return this.#noteBudget(parseMessage(BudgetReport, body, 'ERR_NGROK_301'));
       case StreamType.linkTicket:
-        if (this.#mayHaveTwoLinks) return this.#issueTicket();
+        if (this.#mayHaveTwoLinks) return { body: { Ticket: this.#newTicket() } };
         break;
       case StreamType.otherNodes:
         if (this.own.node) return { body: { Nodes: this.own.node.others(), Name: this.own.node.serverName } };
@@ -450,16 +514,18 @@ export class AgentSession implements ListenerOwner {
     throw budgetUsedUp(Math.max(1, this.#budget.RetryAfterS - passedS));
   }
 
-  /** Of the first link: the agent leaves the second one, which carries bulk, as it is. */
-  #pace({ IntervalMs: wanted }: PaceRequest): RpcAnswer {
+  /** Of the link that the request came on: the agent leaves others, which carry bulk, as they are. */
+  #pace({ IntervalMs: wanted }: PaceRequest, link: SessionLink): RpcAnswer {
     const intervalMs = Math.min(wanted, MOST_PACE_MS);
-    this.#first.keepTo(intervalMs);
+    link.keepTo(intervalMs);
     return { body: { IntervalMs: intervalMs } };
   }
 
-  #issueTicket(): RpcAnswer {
-    this.#ticket = randomBytes(32).toString('base64url');
-    return { body: { Ticket: this.#ticket } };
+  #newTicket(): string {
+    const ticket = randomBytes(32).toString('base64url');
+    this.#tickets.push(ticket);
+    if (this.#tickets.length >= this.#mostLinks) this.#tickets.shift();
+    return ticket;
   }
 
   /** The link shares the session's limits and memory. */
@@ -469,17 +535,14 @@ export class AgentSession implements ListenerOwner {
     link.watch({ interval: this.#announced.heartbeatinterval, tolerance: this.#announced.heartbeattolerance });
   }
 
-  /** The link with the least bytes on their way: the first one, unless the second has far less. */
-  #freest(): Connection {
-    const first = this.#first.connection;
-    if (first.sibling === null || !first.isCrowded) return first;
-    this.#secondUsedAt = performance.now();
-    return first.sibling;
+  #noteUse(connection: Connection): Connection {
+    if (connection !== this.#first.connection) this.#secondUsedAt = performance.now();
+    return connection;
   }
 
   #endIdleLink(): void {
-    const link = this.#second;
-    if (link === null || performance.now() - this.#secondUsedAt < LINK_IDLE_MS) return;
+    const link = this.#links[1];
+    if (link === undefined || performance.now() - this.#secondUsedAt < LINK_IDLE_MS) return;
     if (!this.gate.carries(link.connection)) link.end(new Error('the second link was idle'));
   }
 }

@@ -84,7 +84,7 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
   /** Those on the port for agents that have no TLS yet, or are passed on. */
   readonly #unsecured = new Set<Socket>();
   readonly #sessions = new SessionSet<AgentSession>();
-  /** Second links, by the authtokens of their sessions. */
+  /** Links beyond the first, by the authtokens of their sessions. */
   readonly #attached = new Map<AgentLink, string>();
   readonly #attachedBy = new ClientShares<AgentLink>((credentialId) => credentialId);
   #stopped = false;
@@ -296,9 +296,11 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
     for (const session of this.#sessions.ofCredential(credentialId)) session.deviceChanged(device);
   }
 
-  attach(link: AgentLink, credentialId: string): void {
+  attach(link: AgentLink, { credential: { id: credentialId }, hasSecondLink: isFurther }: AgentSession): void {
     const limit = Math.ceil(this.#limits.sessions * SECOND_LINKS);
-    if (this.#attached.size >= limit && !this.#detachOneFor(credentialId)) {
+    // Half of them are for second links, which help each session more than a third one.
+    const isFull = this.#attached.size >= (isFurther ? limit / 2 : limit);
+    if (isFull && (isFurther || !this.#detachOneFor(credentialId))) {
       throw new RpcError(
         'ERR_NGROK_348',
         `connection limit reached: the gateway has ${limit} second connections of sessions`,
@@ -310,7 +312,8 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
   }
 
   #detachOneFor(credentialId: string): boolean {
-    const newest = [...this.#attachedBy.excessFor(credentialId)].at(-1);
+    const links = [...this.#attachedBy.excessFor(credentialId)];
+    const newest = links.findLast(({ isInUse }) => !isInUse) ?? links.at(-1);
     if (newest === undefined) return false;
     this.#detach(newest);
     newest.end(new Error('connection limit reached: its authtoken has more second connections than any other'));

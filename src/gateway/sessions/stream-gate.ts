@@ -134,6 +134,7 @@ export class StreamGate {
     this.#promised.delete(network);
     const connection = this.user.link();
     const channel = connection.channel();
+    channel.maySpread = true;
     channel.write(preamble);
     const stream = new GatedChannel(connection, channel, lane, preamble.length, client, this);
     this.#counted.add(stream);

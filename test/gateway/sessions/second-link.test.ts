@@ -2,7 +2,9 @@ import { once } from 'node:events';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { MOST_LINKS } from '../../../src/agent-protocol/link-bundle.ts';
 import { StreamType } from '../../../src/agent-protocol/messages.ts';
+import { partHead } from '../../../src/agent-protocol/stream-parts.ts';
 import { AgentMemory } from '../../../src/gateway/sessions/agent-limits.ts';
 import { issueCredential } from '../../../src/gateway/store/tokens.ts';
 import { closeOf, settle, until } from '../../support/until.ts';
@@ -297,6 +299,34 @@ it('at the limit, an authtoken with several second links leaves one to another a
   expect([links[0]?.peer.socket.destroyed, [...gateway.server.sessions].length]).toEqual([false, 3]);
 });
 
+it('at the limit, a link that parts of a transfer come on stays, and one that nothing uses ends', async () => {
+  const gateway = await SessionGateway.start(0, undefined, { limits: { sessions: 8 } });
+  const several = { ...BOTH, Links: 4 };
+  const [idle, busy] = [await session(gateway, several), await session(gateway, several)];
+  const links: RawAgent[] = [];
+  for (const { request } of [idle, busy]) {
+    const link = await rawAgent(gateway);
+    expect(await link.call(StreamType.link, { ...(await request()), Link: 1 })).toEqual({});
+    links.push(link);
+  }
+  await busy.agent.call(StreamType.bind, { Id: 'a', Proto: 'https', Opts: { Domain: 'a.localhost' } });
+  const endpoint = gateway.endpoints.lookup('https', 'a.localhost');
+  const stream = endpoint?.openStream({ address: '203.0.113.7:4567', protocol: 'https' }) as Duplex;
+  onTestFinished(() => void stream.on('error', () => {}).destroy());
+  await until(() => streamsOf(busy.agent).length === 1, 'the stream');
+  const { peer, open } = links[1] as RawAgent;
+  const came = once(stream, 'data');
+  const part = open(StreamType.part, '');
+  peer.sendData(part, partHead(0, streamsOf(busy.agent)[0] as number, 0));
+  peer.sendData(part, 'part', { fin: true });
+  expect(String(await came)).toBe('part');
+  const modest = await session(gateway, BOTH, await otherToken(gateway));
+  const ended = closeOf(links[0]?.peer.socket as Socket);
+  await modest.attached();
+  await ended;
+  expect([peer.socket.destroyed, stream.destroyed]).toEqual([false, false]);
+});
+
 it('a gateway has a quarter as many second links as sessions', async () => {
   const gateway = await SessionGateway.start(0, undefined, { limits: { sessions: 4 } });
   const [one, other] = [await session(gateway), await session(gateway)];
@@ -306,4 +336,112 @@ it('a gateway has a quarter as many second links as sessions', async () => {
   link.peer.socket.destroy();
   await expect.poll(async () => (await refused()).Error).toBe(undefined);
   expect([...gateway.server.sessions]).toHaveLength(2);
+});
+
+describe('an agent that supports several links', () => {
+  const SEVERAL = { ...BOTH, Links: 4 };
+
+  /** A session with so many further links, by number. */
+  async function several(count: number, options: Parameters<typeof SessionGateway.start>[2] = {}) {
+    const gateway = await SessionGateway.start(0, undefined, options);
+    const opened = await session(gateway, SEVERAL);
+    const join = async (number: number) => {
+      const link = await rawAgent(gateway);
+      return { link, answer: await link.call(StreamType.link, { ...(await opened.request()), Link: number }) };
+    };
+    const links: RawAgent[] = [opened.agent];
+    for (let number = 1; number <= count; number++) links.push((await join(number)).link);
+    await opened.agent.call(StreamType.bind, { Id: 'a', Proto: 'https', Opts: { Domain: 'a.localhost' } });
+    const openStream = () => {
+      const endpoint = gateway.endpoints.lookup('https', 'a.localhost');
+      const stream = endpoint?.openStream({ address: '203.0.113.7:4567', protocol: 'https' });
+      if (!stream) throw new Error('the endpoint is offline');
+      onTestFinished(() => void stream.destroy());
+      return stream.on('error', () => {});
+    };
+    const alive = () => links.map(({ peer }) => !peer.socket.destroyed);
+    return { ...opened, gateway, join, links, alive, openStream };
+  }
+
+  it('has as many as both support, each with a number of its own; one more replaces the most silent one', async () => {
+    const { extra, join, links, alive, gateway } = await several(3);
+    expect(extra).toMatchObject({ Links: 4, Ticket: expect.stringMatching(/^.{43}$/) });
+    for (const number of [0, 2, -1]) expect((await join(number)).answer.Error).toMatch(/ERR_NGROK_109$/);
+    expect(alive()).toEqual([true, true, true, true]);
+    for (const at of [0, 2, 3]) await links[at]?.call(StreamType.serverInfo, {});
+    const ended = closeOf(links[1]?.peer.socket as Socket);
+    // Agents count on as links come and go.
+    expect((await join(70_000)).answer).toEqual({});
+    await ended;
+    expect([alive(), [...gateway.server.sessions].length]).toEqual([[true, false, true, true], 1]);
+  });
+
+  it.each([0, 2, -1, 3.5, '8', 1e9])('is one that announces %j only if that is a number of links', async (count) => {
+    const gateway = await SessionGateway.start();
+    const { extra } = await session(gateway, { ...BOTH, Links: count });
+    expect([extra.SecondLink, extra.Links]).toEqual([true, count === 1e9 ? MOST_LINKS : undefined]);
+  });
+
+  it('may close a link only if no client uses it, and gets nothing more there', async () => {
+    const { links, openStream } = await several(1);
+    const [first, second] = links as [RawAgent, RawAgent];
+    expect((await first.call(StreamType.linkEnd, {})).Error).toMatch(/ERR_NGROK_109$/);
+    // Bytes on the first make the second attractive.
+    const stream = openStream();
+    await until(() => streamsOf(first).length === 1, 'a stream');
+    stream.write(Buffer.alloc(200 * KIB));
+    await settle();
+    const other = openStream();
+    await until(() => streamsOf(second).length === 1, 'a stream on the second');
+    expect((await second.call(StreamType.linkEnd, {})).Error).toMatch(/in use/);
+    other.destroy();
+    await closed(other);
+    await settle();
+    expect(await second.call(StreamType.linkEnd, {})).toEqual({});
+    openStream();
+    await until(() => streamsOf(first).length === 2, 'a stream on the first');
+    expect(streamsOf(second)).toHaveLength(1);
+  });
+
+  it('uses a link again that was to be closed, once it is the only one', async () => {
+    const { links, openStream } = await several(2);
+    const [first, second, third] = links as [RawAgent, RawAgent, RawAgent];
+    expect(await second.call(StreamType.linkEnd, {})).toEqual({});
+    const ends = closed(openStream());
+    await until(() => streamsOf(first).length === 1, 'a stream');
+    first.peer.socket.destroy();
+    await ends;
+    // Says that packets are lost: streams take the second link that may be used.
+    const part = second.open(StreamType.part, '\0'.repeat(14));
+    await second.peer.until(() => second.peer.frames.some(({ id, kind }) => id === part && kind === 'reset'));
+    openStream();
+    await until(() => streamsOf(second).length + streamsOf(third).length === 1, 'a stream');
+    expect(streamsOf(third)).toHaveLength(1);
+  });
+
+  it('is told on the second link by a part that packets are lost, and then has new streams there', async () => {
+    const { links, openStream } = await several(2);
+    const [first, second] = links as [RawAgent, RawAgent];
+    const part = first.open(StreamType.part, '\0'.repeat(14));
+    await first.peer.until(() => first.peer.frames.some(({ id, kind }) => id === part && kind === 'reset'));
+    for (let count = 0; count < 3; count++) openStream();
+    await until(() => streamsOf(second).length === 3, 'the streams');
+    expect(streamsOf(first)).toEqual([]);
+  });
+
+  it('leaves half of all further links of the gateway to second ones', async () => {
+    const { alive, join, gateway } = await several(1, { limits: { sessions: 8 } });
+    expect((await join(2)).answer.Error).toMatch(/ERR_NGROK_348$/);
+    const other = await session(gateway, SEVERAL);
+    const link = await rawAgent(gateway);
+    expect(await link.call(StreamType.link, { ...(await other.request()), Link: 1 })).toEqual({});
+    expect(alive()).toEqual([true, true]);
+  });
+});
+
+it('a part, or the end of a link, is an unknown request of an agent without several links', async () => {
+  const gateway = await SessionGateway.start();
+  const { agent } = await session(gateway);
+  for (const type of [StreamType.part, StreamType.linkEnd])
+    expect((await agent.call(type, {})).Error).toMatch(/ERR_NGROK_332$/);
 });

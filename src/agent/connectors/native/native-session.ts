@@ -1,5 +1,6 @@
 import type { Duplex } from 'node:stream';
 import type { Channel, ChannelReceiver } from '../../../agent-protocol/channel.ts';
+import type { Connection } from '../../../agent-protocol/connection.ts';
 import { MuxError } from '../../../agent-protocol/frames.ts';
 import { HeartbeatEcho } from '../../../agent-protocol/heartbeat.ts';
 import {
@@ -16,6 +17,7 @@ import {
 } from '../../../agent-protocol/messages.ts';
 import { parseRpcError, RpcResponder, TypedStream } from '../../../agent-protocol/rpc.ts';
 import { ApiError, messageOf } from '../../../lib/errors.ts';
+import { segmentsSentAgain } from '../../../lib/network/kernel-counts.ts';
 import { DeadlineExceeded, withDeadline, withSignal } from '../../../lib/time/deadline.ts';
 import type { ConnectedEndpoint, EndpointRequest, EndpointUpstream, RequestWatcher } from '../connector.ts';
 import type { DataBudget } from '../data-budget.ts';
@@ -90,6 +92,7 @@ export function openNativeLink(options: GatewayLinkOptions): GatewayLink {
     resumption,
     pace,
     budget,
+    sentAgain: options.sentAgain ?? segmentsSentAgain,
     clock,
     progress,
     log,
@@ -201,8 +204,8 @@ class NativeSession implements GatewaySession {
       this.#settleLost = resolve;
     });
     this.#links = new SessionLinks(socket, options, {
-      accept: (channel) => {
-        channel.receiver = new TypedStream(channel, (type) => this.#receiverFor(type, channel));
+      accept: (channel, link) => {
+        channel.receiver = new TypedStream(channel, (type) => this.#receiverFor(type, channel, link));
       },
       lost: (message) => this.#lose(message),
     });
@@ -372,9 +375,12 @@ class NativeSession implements GatewaySession {
     this.#settleLost(message);
   }
 
-  #receiverFor(type: number, channel: Channel): ChannelReceiver {
+  #receiverFor(type: number, channel: Channel, link: Connection): ChannelReceiver {
     switch (type) {
+      case StreamType.part:
+        return this.#links.acceptPart(channel, link) ?? this.#responder(channel, () => NOT_SUPPORTED);
       case StreamType.proxy:
+        channel.maySpread = true;
         return new ProxyStream(channel, (header) => this.#serve(header, channel));
       case StreamType.heartbeat:
         return new HeartbeatEcho(channel);

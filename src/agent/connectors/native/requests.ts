@@ -2,6 +2,7 @@ import { ByteQueue } from '../../../agent-protocol/byte-queue.ts';
 import type { ChannelReceiver } from '../../../agent-protocol/channel.ts';
 import type { Connection } from '../../../agent-protocol/connection.ts';
 import { LARGEST_WINDOW } from '../../../agent-protocol/credit-window.ts';
+import { MOST_LINKS } from '../../../agent-protocol/link-bundle.ts';
 import { StreamType, streamPrefix } from '../../../agent-protocol/messages.ts';
 import { MAX_LINE } from '../../../agent-protocol/request-report.ts';
 import type { Clock } from '../../../lib/time/clock.ts';
@@ -12,7 +13,7 @@ import type { LinkKind } from '../link-pace.ts';
 
 // Both requests are what `@ngrok/ngrok` 1.7.0 sends for the same settings, without members that say nothing, which gateways of
 // every version take for left out, and with what it does not know: `StreamWindow`,
-// `SecondLink`, `RequestFeed`, `Nodes`, `RefusedAnswers`, `PolicyWarnings`, `UpstreamStates`, `TimesAway`,
+// `SecondLink`, `Links`, `RequestFeed`, `Nodes`, `RefusedAnswers`, `PolicyWarnings`, `UpstreamStates`, `TimesAway`,
 // `HeartbeatPace`, `ShortAnswers`, `DataBudgets`, `Metered` and `LegNumber`. A test compares them.
 
 const NANOSECONDS_PER_S = 1e9;
@@ -70,6 +71,7 @@ export function authRequest(options: {
       ClientType: CLIENT_TYPE,
       StreamWindow: LARGEST_WINDOW,
       SecondLink: true,
+      Links: MOST_LINKS,
       RequestFeed: true,
       Nodes: true,
       RefusedAnswers: true,

@@ -1,10 +1,18 @@
 import type { Duplex } from 'node:stream';
-import type { ZodType } from 'zod';
-import type { Channel } from '../../../agent-protocol/channel.ts';
+import type { ZodType, z } from 'zod';
+import type { Channel, ChannelReceiver } from '../../../agent-protocol/channel.ts';
 import { Connection, type ConnectionUser } from '../../../agent-protocol/connection.ts';
 import { LARGEST_WINDOW } from '../../../agent-protocol/credit-window.ts';
 import { HeartbeatProbe, LinkUse } from '../../../agent-protocol/heartbeat.ts';
-import { CommandAnswer, LinkTicket, PaceAnswer, StreamType, streamPrefix } from '../../../agent-protocol/messages.ts';
+import { LinkBundle, MOST_LINKS } from '../../../agent-protocol/link-bundle.ts';
+import {
+  type AuthAnswer,
+  CommandAnswer,
+  LinkTicket,
+  PaceAnswer,
+  StreamType,
+  streamPrefix,
+} from '../../../agent-protocol/messages.ts';
 import { RpcCall } from '../../../agent-protocol/rpc.ts';
 import { messageOf } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log/log.ts';
@@ -16,9 +24,11 @@ import { redact } from '../gateway-error.ts';
 import { connectToGateway, type GatewaySocketOptions } from '../gateway-socket.ts';
 import { BUSY_TICKS, type LinkPace, TICK_MS } from '../link-pace.ts';
 
-const SECOND_LINK_DEADLINE_MS = 10_000;
-/** Milliseconds after an attempt to open a second link until the next one. */
-const SECOND_LINK_RETRY_MS = 30_000;
+const FURTHER_LINK_DEADLINE_MS = 10_000;
+/** Milliseconds after a further link was not opened, or was lost, until the next attempt. */
+const FURTHER_LINK_RETRY_MS = 30_000;
+/** Milliseconds without a transfer after which a further link is closed. */
+const LINK_IDLE_MS = 30_000;
 const MIB = 1_048_576;
 /** Bytes held for upstreams and for the gateway, or promised to it: an eighth of the memory within these bounds. */
 const [LEAST_MEMORY, MOST_MEMORY] = [16 * MIB, 128 * MIB];
@@ -38,41 +48,60 @@ export interface SessionLinkOptions
   resumption: Resumption;
   pace: LinkPace;
   budget: DataBudget | null;
+  /** Segments that TCP has sent again on this machine; null: it does not say. */
+  sentAgain: () => Promise<number | null>;
   clock: Clock;
   log: Log;
 }
 
 export interface LinkUser {
-  /** A stream that the gateway opens. */
-  accept(channel: Channel): void;
+  /** A stream that the gateway opens on a link. */
+  accept(channel: Channel, link: Connection): void;
   lost(reason: string): void;
 }
 
 /**
- * The links of a session: one, or two equal ones while the first carries bulk. The gateway chooses a link for each stream of
- * a client. Requests to the gateway travel on the first.
+ * The links of a session: one, two equal ones while the first carries bulk, or more where packets are lost. The gateway chooses a
+ * link for each stream of a client. Requests to the gateway travel on the first.
  */
 export class SessionLinks {
   readonly #over = new AbortController();
   readonly #memory = new MemoryBudget(Math.min(MOST_MEMORY, Math.max(LEAST_MEMORY, availableMemory() / 8)));
-  #first: SessionLink;
-  #second: SessionLink | null = null;
+  /** In the order in which they came. */
+  readonly #links: SessionLink[];
+  /** Further ones that are being opened, and that were. */
+  #opening = 0;
+  #opened = 0;
+  readonly #bundle: LinkBundle;
+  /** Each lets a further link join. */
+  readonly #tickets: string[] = [];
   /** The largest window of a stream; 0: that of the protocol. */
   #window = 0;
-  #mayHaveTwoLinks = false;
+  #mostLinks = 1;
   #agreesOnPace = false;
   #isAgreeing = false;
   /** What clients do on any link. */
   readonly use = new LinkUse();
-  /** When the last attempt to open a second link began, in milliseconds of `performance.now()`. */
-  #secondTriedAt = Number.NEGATIVE_INFINITY;
+  /** When a further link was not opened or lost, and when a transfer was last under way; in milliseconds of `performance.now()`. */
+  #failedAt = Number.NEGATIVE_INFINITY;
+  #bulkAt = Number.NEGATIVE_INFINITY;
+  /** When the gateway was last asked whether links are in use, and the one that it says is not. */
+  #askedAt = Number.NEGATIVE_INFINITY;
+  #closing: SessionLink | null = null;
 
   constructor(
     socket: Duplex,
     private readonly options: SessionLinkOptions,
     private readonly user: LinkUser,
   ) {
-    this.#first = this.#linkOver(socket);
+    const bundleUser = {
+      ask: async (connection: Connection, ms: number) => (await this.#linkOf(connection)?.answers(ms)) ?? false,
+      sentAgain: options.sentAgain,
+      wantsLinks: (count: number) => this.#want(count),
+    };
+    this.#bundle = new LinkBundle(bundleUser, () => this.#mostLinks);
+    this.#links = [this.#linkOver(socket)];
+    this.#bundle.add(0, this.first);
   }
 
   /** Aborts when the last link has ended. */
@@ -84,13 +113,26 @@ export class SessionLinks {
     return this.#first.connection;
   }
 
+  get #first(): SessionLink {
+    return this.#links[0] as SessionLink;
+  }
+
+  #linkOf(connection: Connection): SessionLink | undefined {
+    return this.#links.find((link) => link.connection === connection);
+  }
+
   /** Uses the extensions that the gateway supports. */
-  extend(gateway: { StreamWindow: number; SecondLink: boolean; HeartbeatPace: boolean }): void {
-    const { StreamWindow, SecondLink, HeartbeatPace } = gateway;
+  extend({ StreamWindow, SecondLink, Links, Ticket, HeartbeatPace }: z.output<typeof AuthAnswer>['Extra']): void {
+    if (Ticket !== '') this.#tickets.push(Ticket);
     this.#window = Math.min(StreamWindow, LARGEST_WINDOW);
     this.#first.connection.extend(this.#window);
-    this.#mayHaveTwoLinks = SecondLink;
+    if (SecondLink) this.#mostLinks = Math.max(2, Math.min(Links, MOST_LINKS));
     this.#agreesOnPace = HeartbeatPace;
+  }
+
+  /** Takes a stream of the gateway that carries a part of a client's; null: there are none of these. */
+  acceptPart(channel: Channel, link: Connection): ChannelReceiver | null {
+    return this.#mostLinks > 2 ? this.#bundle.accept(channel, link) : null;
   }
 
   /** Sends a request; resolves to the gateway's answer. The gateway opens streams to an endpoint once it is processed. */
@@ -107,8 +149,9 @@ export class SessionLinks {
 
   tick(): void {
     const isBusy = this.use.isBusy(performance.now(), this.options.pace.moreMs);
-    for (const link of this.#links) link.tick(isBusy);
+    for (const link of [...this.#links]) link.tick(isBusy);
     void this.#agreeOnPace();
+    void this.#closeIdle();
   }
 
   /** Heartbeats are further apart once the gateway knows. Those of a second link, which carries bulk, stay as they are. */
@@ -137,21 +180,17 @@ export class SessionLinks {
 
   /** Resolves once the gateway has everything that was sent, or after so many milliseconds. */
   async delivered(ms: number): Promise<void> {
-    await Promise.all(this.#links.map((link) => link.delivered(ms)));
+    await Promise.all(this.#links.map((link) => link.answers(ms)));
   }
 
   close(reason: string): void {
-    for (const link of this.#links) link.connection.close(new Error(reason));
-  }
-
-  get #links(): SessionLink[] {
-    return this.#second === null ? [this.#first] : [this.#first, this.#second];
+    for (const link of [...this.#links]) link.connection.close(new Error(reason));
   }
 
   #linkOver(socket: Duplex): SessionLink {
     const user = {
-      accept: (channel: Channel) => this.user.accept(channel),
-      carriesBulk: () => this.#wantSecond(),
+      accept: (channel: Channel) => this.user.accept(channel, link.connection),
+      carriesBulk: (isSent: boolean) => this.#carriesBulk(link, isSent),
       ended: (reason: Error) => this.#lose(link, reason),
     };
     const link: SessionLink = new SessionLink(socket, user, this.#memory);
@@ -161,30 +200,40 @@ export class SessionLinks {
     return link;
   }
 
-  /** New streams take the second link while the first carries bulk. Without one, they share the first. */
-  #wantSecond(): void {
-    const now = performance.now();
-    const isUseless =
-      !this.#mayHaveTwoLinks ||
-      this.options.pace.kind === 'metered' ||
-      this.#second !== null ||
-      this.#over.signal.aborted;
-    if (isUseless || now - this.#secondTriedAt < SECOND_LINK_RETRY_MS) return;
-    this.#secondTriedAt = now;
-    const { authtoken, clock, log } = this.options;
-    const work = (signal: AbortSignal) => this.#openSecond(signal);
-    withSignal(work, 'opening a second connection', SECOND_LINK_DEADLINE_MS, this.#over.signal, clock).catch(
-      (error: unknown) => {
-        log.debug({ reason: redact(messageOf(error), authtoken) }, 'no second connection');
-      },
-    );
+  #carriesBulk({ connection }: SessionLink, isSent: boolean): void {
+    this.#bulkAt = performance.now();
+    // New streams take the second link while the first carries bulk. Without one, they share the first.
+    this.#want(2);
+    if (isSent) void this.#bundle.carriesBulk(connection);
   }
 
-  async #openSecond(signal: AbortSignal): Promise<void> {
+  #want(count: number): void {
+    const most = this.options.pace.kind === 'metered' ? 1 : this.#mostLinks;
+    while (this.#bundle.size + this.#opening < Math.min(count, most) && this.#mayOpen) this.#open();
+  }
+
+  get #mayOpen(): boolean {
+    return !this.#over.signal.aborted && performance.now() - this.#failedAt >= FURTHER_LINK_RETRY_MS;
+  }
+
+  #open(): void {
+    const { authtoken, clock, log } = this.options;
+    this.#opening += 1;
+    const work = (signal: AbortSignal) => this.#openFurther(signal);
+    withSignal(work, 'opening a further connection', FURTHER_LINK_DEADLINE_MS, this.#over.signal, clock)
+      .catch((error: unknown) => {
+        this.#failedAt = performance.now();
+        log.debug({ reason: redact(messageOf(error), authtoken) }, 'no further connection');
+      })
+      .finally(() => {
+        this.#opening -= 1;
+      });
+  }
+
+  async #openFurther(signal: AbortSignal): Promise<void> {
     const { address, dial, ca, protocols = [], time, resumption, pace, authtoken } = this.options;
     const isMetered = pace.kind === 'metered';
-    const { Ticket, Error: reason } = await call(this.first, StreamType.linkTicket, {}, LinkTicket);
-    if (reason !== '') throw new Error(reason);
+    const Ticket = this.#tickets.shift() ?? (await this.#askForTicket());
     const socket = await connectToGateway(
       { address, dial, ca, protocols, time, tlsSession: resumption.tlsSession, isMetered },
       signal,
@@ -192,26 +241,64 @@ export class SessionLinks {
     if (signal.aborted) socket.destroy();
     signal.throwIfAborted();
     const link = this.#linkOver(socket);
-    this.#second = link;
+    this.#links.push(link);
     const close = (error: unknown) => link.connection.close(new Error(messageOf(error)));
     signal.addEventListener('abort', () => close(signal.reason));
-    const request = { AuthToken: authtoken, SessionId: resumption.clientId, Ticket };
+    this.#opened += 1;
+    const number = this.#opened;
+    const request = { AuthToken: authtoken, SessionId: resumption.clientId, Ticket, Link: number };
     const answer = call(link.connection, StreamType.link, request, CommandAnswer);
     const { Error: refusal } = await answer.catch((error: unknown) => ({ Error: messageOf(error) }));
-    if (refusal === '') return;
-    close(refusal);
-    throw new Error(refusal);
+    if (refusal !== '') {
+      close(refusal);
+      throw new Error(refusal);
+    }
+    if (!link.connection.hasEnded) this.#bundle.add(number, link.connection);
+  }
+
+  async #askForTicket(): Promise<string> {
+    // The first link may have bulk before it.
+    const asked = this.#bundle.freest(this.first);
+    const { Ticket, Error: reason } = await call(asked, StreamType.linkTicket, {}, LinkTicket);
+    if (reason !== '') throw new Error(reason);
+    return Ticket;
+  }
+
+  /** Closes further links once no transfer needs them, and the gateway neither. Gateways that know two only close the second. */
+  async #closeIdle(): Promise<void> {
+    const now = performance.now();
+    const isUseless = this.options.pace.kind === 'metered' || now - this.#bulkAt >= LINK_IDLE_MS;
+    const further = this.#links.slice(1).reverse();
+    if (!isUseless || this.#mostLinks <= 2 || this.#opening > 0 || further.length === 0) return;
+    if (now - this.#askedAt < LINK_IDLE_MS) return;
+    this.#askedAt = now;
+    for (const link of further) await this.#closeUnused(link).catch(() => {});
+  }
+
+  /** Both ends agree: what one has just sent there would be lost. */
+  async #closeUnused(link: SessionLink): Promise<void> {
+    if (!this.#bundle.leave(link.connection)) return;
+    try {
+      const { Error: refusal } = await call(link.connection, StreamType.linkEnd, {}, CommandAnswer);
+      if (refusal !== '' || link === this.#first) return;
+      this.#closing = link;
+      link.connection.close(new Error('the connection was idle'));
+    } finally {
+      this.#bundle.stay(link.connection);
+    }
   }
 
   /** The link has ended, and with it its streams. */
   #lose(link: SessionLink, error: Error): void {
     const { message } = error;
+    const at = this.#links.indexOf(link);
+    if (at < 0) return;
     if (error instanceof SilentLink) this.options.pace.lost(error.ticks);
-    const other = link === this.#first ? this.#second : this.#first;
-    this.#second = null;
-    if (other !== null) {
-      this.#first = other;
-      this.options.log.debug({ reason: message }, 'one of two connections lost');
+    this.#bundle.delete(link.connection);
+    if (this.#links.length > 1) {
+      this.#links.splice(at, 1);
+      if (link !== this.#closing) this.#failedAt = performance.now();
+      this.options.log.debug({ reason: message }, 'one of several connections lost');
       return;
     }
     if (this.#over.signal.aborted) return;
@@ -316,9 +403,9 @@ class SessionLink {
     else if (this.#sinceBeat >= every) this.#beat(every);
   }
 
-  /** Resolves once the gateway has everything that was sent, or after so many milliseconds. */
-  async delivered(ms: number): Promise<void> {
-    await this.#probe.ask(ms);
+  /** @returns whether the gateway answers within so many milliseconds, and so has everything that was sent before */
+  answers(ms: number): Promise<boolean> {
+    return this.#probe.ask(ms);
   }
 
   #beat(every: number): void {

@@ -61,6 +61,7 @@ function comparable(value: unknown): unknown {
   const own = [
     'StreamWindow',
     'SecondLink',
+    'Links',
     'RequestFeed',
     'Nodes',
     'RefusedAnswers',

@@ -1,8 +1,9 @@
-import { randomBytes } from 'node:crypto';
+import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import type { GatewaySession } from '../../../../src/agent/connectors/gateway-link.ts';
+import { LinkPace } from '../../../../src/agent/connectors/link-pace.ts';
 import { openLink } from '../../../../src/agent/open-link.ts';
 import { NO_PROXIES } from '../../../../src/lib/network/proxy-rules.ts';
 import { type Clock, systemClock } from '../../../../src/lib/time/clock.ts';
@@ -236,4 +237,199 @@ it('delivers what is on both connections before the session closes', async () =>
   await session.close();
   await isOver;
   expect(received).toBe(sent);
+});
+
+/** A proxy whose connections are far and slow, each for itself, as where packets are lost; how many there are, and how to break one. */
+async function lossyRoad() {
+  const connections: Socket[] = [];
+  const address = await listen((near) => {
+    onTestFinished(() => void near.destroy());
+    connections.push(near);
+    const far = connect(Number(new URL(`tcp://${gateway.sessionAddress}`).port), '127.0.0.1');
+    far.on('error', () => {}).on('close', () => near.destroy());
+    near.on('close', () => far.destroy());
+    for (const [from, to] of [
+      [near, far],
+      [far, near],
+    ] as const) {
+      from.on('data', (chunk: Buffer) => {
+        from.pause();
+        setTimeout(
+          () => {
+            to.write(chunk);
+            from.resume();
+          },
+          8 + chunk.length / 4000,
+        );
+      });
+    }
+  });
+  return { address, connections };
+}
+
+/** A session over a road, and a byte stream to an upstream there. */
+async function sessionOver(address: string, serve: (socket: Socket) => void, pace?: LinkPace) {
+  const link = await openLink('native', {
+    authtoken: () => gateway.authtoken,
+    serverAddr: address,
+    authorities: { pem: gateway.sessionCa },
+    proxies: NO_PROXIES,
+    version: '1.0.0',
+    log: silentLog,
+    clock: systemClock,
+    // Loopback loses nothing.
+    sentAgain: async () => null,
+    ...(pace && { pace }),
+  });
+  const session = await link.connect();
+  onTestFinished(() => session.end('the test is over'));
+  const upstream = upstreamAt(`tcp://${await listen(serve)}`);
+  const bound = await session.open({ protocol: 'tcp', upstream, forwardsTo: 'x' });
+  const open = async () => {
+    const client = connect({ port: Number(new URL(bound.url).port), host: '127.0.0.1', allowHalfOpen: true });
+    onTestFinished(() => void client.destroy());
+    await once(
+      client.on('error', () => {}),
+      'connect',
+    );
+    return client;
+  };
+  const client = await open();
+  return { client, session, open };
+}
+
+it.each(['down', 'up'] as const)(
+  'spreads a transfer %s over several connections where one carries little',
+  async (way) => {
+    const { address, connections } = await lossyRoad();
+    const carried = () => connections.map(({ bytesRead, bytesWritten }) => (way === 'down' ? bytesRead : bytesWritten));
+    const [sent, received] = [createHash('sha256'), createHash('sha256')];
+    /** Sends until it is spread. */
+    const pump = (socket: Socket) => {
+      const isSpread = () => carried().filter((bytes) => bytes > MIB).length >= 2;
+      while (!isSpread()) {
+        const piece = randomBytes(65_536);
+        sent.update(piece);
+        if (!socket.write(piece)) return void socket.once('drain', () => pump(socket));
+      }
+      socket.end();
+    };
+    let onEnd = () => {};
+    const arrived = new Promise<void>((resolve) => {
+      onEnd = resolve;
+    });
+    const take = (socket: Socket) => socket.on('data', (chunk) => received.update(chunk)).once('end', onEnd);
+    const { client } = await sessionOver(address, way === 'down' ? pump : take);
+    if (way === 'down') take(client);
+    else pump(client);
+    await arrived;
+    expect(received.digest('hex')).toBe(sent.digest('hex'));
+    // One of them is for what is little.
+    expect(connections.length).toBeGreaterThan(2);
+    expect(carried()[1]).toBeLessThan(MIB);
+  },
+);
+
+it('opens no further connection on a metered link, however little one carries', async () => {
+  const { address, connections } = await lossyRoad();
+  let received = 0;
+  const { client } = await sessionOver(
+    address,
+    (socket) => void socket.end(randomBytes(6 * MIB)),
+    new LinkPace('metered', systemClock),
+  );
+  client.on('data', (chunk: Buffer) => {
+    received += chunk.length;
+  });
+  await once(client, 'end');
+  expect([received, connections.length]).toEqual([6 * MIB, 1]);
+});
+
+/** Sends until the condition holds. */
+function pumpUntil(condition: () => boolean, socket: Socket): void {
+  while (!condition())
+    if (!socket.write(Buffer.alloc(65_536))) return void socket.once('drain', () => pumpUntil(condition, socket));
+  socket.end();
+}
+
+it('mixes up nothing while its connections break and clients leave, and goes on', { timeout: 90_000 }, async () => {
+  const { address, connections } = await lossyRoad();
+  const LENGTH = 700_000;
+  const sent = randomBytes(LENGTH);
+  const wrong: number[] = [];
+  /** Bytes that came, one after another. When a connection is reset, Node may say that it has ended. */
+  const check = (socket: Socket) => {
+    const got = { length: 0 };
+    socket.on('data', (chunk: Buffer) => {
+      if (!chunk.equals(sent.subarray(got.length, got.length + chunk.length))) wrong.push(got.length);
+      got.length += chunk.length;
+    });
+    return got;
+  };
+  let isKnown = false;
+  const { client, session, open } = await sessionOver(address, (socket) => {
+    if (!isKnown) {
+      pumpUntil(() => connections.length > 3, socket);
+      return;
+    }
+    const got = check(socket);
+    // Clients get as much as they send.
+    socket.on('end', () => socket.end(sent.subarray(0, got.length)));
+  });
+  await once(client.resume(), 'end');
+  client.end();
+  isKnown = true;
+  let isOver = false;
+  void session.lost.then(() => {
+    isOver = true;
+  });
+  const ends = { whole: 0, broken: 0 };
+  let seed = 7;
+  const random = () => {
+    seed = (seed * 48_271) % 2_147_483_647;
+    return seed / 2_147_483_647;
+  };
+  const transfer = async (at: number) => {
+    const socket = await open();
+    const got = check(socket);
+    socket.end(sent);
+    if (at % 5 === 0) setTimeout(() => socket.resetAndDestroy(), 600 * random());
+    await new Promise((resolve) => socket.once('close', resolve));
+    ends[got.length === LENGTH ? 'whole' : 'broken'] += 1;
+  };
+  const breaking = setInterval(() => {
+    const alive = connections.filter(({ destroyed }) => !destroyed);
+    // The session goes on over the others.
+    if (alive.length > 2) alive[Math.floor(random() * alive.length)]?.destroy();
+  }, 500);
+  onTestFinished(() => clearInterval(breaking));
+  await Promise.all(Array.from({ length: 50 }, (_, at) => transfer(at)));
+  clearInterval(breaking);
+  expect([wrong, isOver]).toEqual([[], false]);
+  expect(Math.min(ends.whole, ends.broken)).toBeGreaterThan(5);
+  const last = await open();
+  const got = check(last);
+  last.end(sent);
+  await once(last, 'end');
+  expect(got.length).toBe(LENGTH);
+});
+
+it('closes its further connections once the link is metered, when no client uses them, and goes on', async () => {
+  const { address, connections } = await lossyRoad();
+  const pace = new LinkPace('default', systemClock);
+  const alive = () => connections.filter(({ destroyed }) => !destroyed).length;
+  let isKnown = false;
+  const serve = (socket: Socket) => void (isKnown ? socket.pipe(socket) : pumpUntil(() => alive() >= 4, socket));
+  const { client, open } = await sessionOver(address, serve, pace);
+  await once(client.resume(), 'end');
+  client.end();
+  isKnown = true;
+  // On the second one, as packets were lost.
+  const talking = await talk(open);
+  await until(() => talking.answers > 3, 'answers');
+  pace.follow(true);
+  await until(() => alive() === 2, 'the ends of those that are not in use');
+  const { answers } = talking;
+  await until(() => talking.answers > answers + 3, 'further answers');
+  talking.end();
 });

@@ -31,6 +31,7 @@ function streamTo(connecting: Promise<Duplex>) {
     forget() {},
     answersSoon() {},
     carriesBulk: () => void counted.bulk++,
+    spread: () => false,
   };
   const channel = new Channel(host);
   channel.receiver = new UpstreamStream(channel, {
