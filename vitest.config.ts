@@ -48,7 +48,7 @@ const PAGES = ['test/web/*.test.ts'];
 /** What needs more of the machine than Node.js, or minutes: faults, a booted systemd, the packages. */
 const MACHINE = [
   ...below(['faults', 'image', 'packaging']),
-  'test/{lazy-modules,promises/peers}.test.ts',
+  'test/{lazy-modules,promises/peers,agent-protocol/link-bundle}.test.ts',
   'test/service/{cluster-update,join-machine,machine,three-commands,update-machine}.test.ts',
   'test/gateway/{agents-come-back,shared-database,without-domain-page,cluster/{compose,cut-off,leases,nodes,two-sessions}}.test.ts',
   'test/gateway/cluster/histories/*.test.ts',
@@ -108,7 +108,10 @@ export default defineConfig({
     // `npm test` runs the first four, `npm run test:machine` the others.
     projects: [
       // Threads cost a quarter less time.
-      { extends: true, test: { name: 'unit', include: UNIT, exclude: SLOWER, isolate: false, pool: 'threads' } },
+      {
+        extends: true,
+        test: { name: 'unit', include: UNIT, exclude: [...SLOWER, ...MACHINE], isolate: false, pool: 'threads' },
+      },
       {
         extends: true,
         test: {
