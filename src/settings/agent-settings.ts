@@ -39,7 +39,7 @@ export type GatewaySettings =
       serverAddr: string | null;
       /** Trusted CAs; null: the SDK's own. */
       authorities: TrustedCas | null;
-      /** The gateway's own CA, which signs the time when the clock is wrong; null: none is known. */
+      /** The gateway's own CA, which signs the time when the clock is wrong; null: unknown. */
       ownCa: OwnCa | null;
       proxies: ProxyRules;
     };

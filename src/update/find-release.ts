@@ -19,7 +19,7 @@ export interface FoundRelease {
   release: Release;
   /** The text of its manifest. */
   manifest: string;
-  /** What is to be remembered of having seen it. */
+  /** The history with this release added. */
   history: History;
 }
 

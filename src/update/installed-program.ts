@@ -29,7 +29,7 @@ export interface InstalledProgram {
   readonly place: Place;
   /** Paths that lead to the installed version, also after a switch. */
   readonly paths: ProgramPaths;
-  /** The version that the next start runs. @throws when none is whole, in the middle of a switch */
+  /** The version that the next start runs. @throws when no version is complete, in the middle of a switch */
   installed(): Promise<string>;
   /**
    * Prepares a version, so that {@link switchTo} needs no network and hardly any disk. It is durable then.

@@ -19,7 +19,7 @@ export interface AgentView {
 
 /** The machine on which a version is tried. */
 export interface TrialMachine {
-  /** The version that the next start of the agent runs. @throws when none is whole: a switch was interrupted */
+  /** The version that the next start of the agent runs. @throws when no version is complete: a switch was interrupted */
   installed(): Promise<string>;
   /** Makes the next start run another version, which is on the disk. Repeating it is harmless. */
   switchTo(version: string): Promise<void>;

@@ -41,7 +41,7 @@ export class AgentReturns {
   constructor(
     private readonly context: { nodes: Nodes; rows: Pick<OnlineRows, 'of'>; log: Log },
     private readonly own: {
-      /** The gateway whose new version is on trial; null: none is. */
+      /** The gateway whose new version is on trial, or null. */
       onTrial: () => string | null;
       /** Milliseconds that only grow. */
       now?: () => number;

@@ -153,7 +153,7 @@ function legend(state: EndpointState): string {
   return `<li class="${state}"><svg aria-hidden="true" viewBox="0 0 8 32" preserveAspectRatio="none"><path fill="currentColor" d="M0 ${top}h8v${height}h-8z"/></svg>${texts[state]}</li>`;
 }
 
-/** The share of the time that is known; null: none is. */
+/** The share of the known time that was online; null: no time is known. */
 function shareOf(days: readonly StatusDay[]): number | null {
   const known = days.reduce((sum, day) => sum + day.known, 0);
   return known === 0 ? null : days.reduce((sum, day) => sum + day.online, 0) / known;

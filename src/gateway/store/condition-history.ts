@@ -40,7 +40,7 @@ const columns = {
   began_at: text,
   ended_at: nullable(text),
   comes_and_goes: flag,
-  /** Whether nothing is to be sent about it any more. */
+  /** Whether no further message about it will be sent. */
   settled: flag,
   acknowledged_at: nullable(text),
   acknowledged_by: nullable(text),

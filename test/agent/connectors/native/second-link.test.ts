@@ -81,18 +81,21 @@ async function proxied(limit: number, delayMs?: () => number, clock: Clock = sys
 const attached = () => lines.filter(({ msg }) => msg === 'second connection attached');
 
 /** Connects clients to an upstream that echoes. */
+/** A client of a `tcp` endpoint. */
+async function connectTo(url: string): Promise<Socket> {
+  const client = connect({ port: Number(new URL(url).port), host: '127.0.0.1', allowHalfOpen: true });
+  onTestFinished(() => void client.destroy());
+  await once(
+    client.on('error', () => {}),
+    'connect',
+  );
+  return client;
+}
+
 async function echo(session: GatewaySession): Promise<() => Promise<Socket>> {
   const upstream = upstreamAt(`tcp://${await listen((socket) => void socket.pipe(socket))}`);
   const bound = await session.open({ protocol: 'tcp', upstream, forwardsTo: 'x' });
-  return async () => {
-    const client = connect({ port: Number(new URL(bound.url).port), host: '127.0.0.1', allowHalfOpen: true });
-    onTestFinished(() => void client.destroy());
-    await once(
-      client.on('error', () => {}),
-      'connect',
-    );
-    return client;
-  };
+  return () => connectTo(bound.url);
 }
 
 /** Talks on a connection of its own until the test ends; counts the answers. */
@@ -285,15 +288,7 @@ async function sessionOver(address: string, serve: (socket: Socket) => void, pac
   onTestFinished(() => session.end('the test is over'));
   const upstream = upstreamAt(`tcp://${await listen(serve)}`);
   const bound = await session.open({ protocol: 'tcp', upstream, forwardsTo: 'x' });
-  const open = async () => {
-    const client = connect({ port: Number(new URL(bound.url).port), host: '127.0.0.1', allowHalfOpen: true });
-    onTestFinished(() => void client.destroy());
-    await once(
-      client.on('error', () => {}),
-      'connect',
-    );
-    return client;
-  };
+  const open = () => connectTo(bound.url);
   const client = await open();
   return { client, session, open };
 }
