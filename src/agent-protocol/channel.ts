@@ -71,7 +71,7 @@ export interface ChannelHost extends CreditHost {
   spread(channel: Channel): boolean;
 }
 
-/** What a stream has sent on another connection than its own, and has not arrived yet. */
+/** A part that a stream has sent on another connection than its own, and that has not arrived yet. */
 export interface PartOnItsWay {
   /** The stream has closed. */
   drop(): void;
@@ -79,7 +79,7 @@ export interface PartOnItsWay {
 
 /** Bytes that are worth a part on another connection. Only the last part of a stream has less. */
 const PART_LEAST = 16_384;
-/** What the smallest early part takes: its bytes are copied into a block. */
+/** Memory of the smallest early part: its bytes are copied into a block. */
 const EARLY_BYTES = 4_352;
 
 const memoryOfEarly = (length: number) => Math.max(length, EARLY_BYTES);
@@ -271,7 +271,7 @@ export class Channel implements Sender {
     if (!this.#paused) this.#grantCredit();
   }
 
-  /** What was received is a whole request, which is answered now. */
+  /** A whole request was received, which is answered now. */
   answersSoon(): void {
     this.host.answersSoon();
   }

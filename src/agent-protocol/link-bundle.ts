@@ -19,14 +19,14 @@ const LINK_BYTES = 262_144;
 const LEAST_ROUND_TRIP_MS = 10;
 /** With more on its way, TCP is not held up. */
 const SMALL_FLIGHT = 131_072;
-/** What waits for TCP takes so many times as long as what does not. */
+/** TCP holds a transfer up when its answers take so many times as long as those on another link. */
 const HELD_UP = 3;
-/** A road that is full has a queue: an answer takes so many times as long as without one, and so many milliseconds more. */
+/** A path that is full has a queue: an answer takes so many times as long as without one, and so many milliseconds more. */
 const QUEUED = 1.5;
 const QUEUED_MS = 10;
 const PROBES = 3;
 const PROBE_MS = 2_000;
-/** What is held up for so many round trips and milliseconds is held up, however long it takes. */
+/** A transfer without an answer for so many round trips and milliseconds is held up. */
 const HELD_ROUND_TRIPS = 8;
 const HELD_MS = 400;
 /** Until the next look after one that saw nothing. */
@@ -37,13 +37,13 @@ const AGAIN_MS = 6_000;
 const IN_USE_MS = 10_000;
 /** So long after it was noticed that packets are lost, transfers are spread from their start. */
 const LOSSY_MS = 300_000;
-/** So many parts that were no slower than the road, one after another: TCP is not held up any longer. */
+/** So many parts that were no slower than the path, one after another: TCP is not held up any longer. */
 const QUICK_PARTS = 64;
 const QUICK = 2;
 
 const ALONE: readonly Connection[] = [];
 
-export interface BundleUser {
+interface BundleUser {
   /** Asks the peer on a link, behind all that waits there. @returns whether it answers within `ms` */
   ask(connection: Connection, ms: number): Promise<boolean>;
   /** Segments that TCP has sent again on this machine; null: it does not say. */
@@ -53,7 +53,7 @@ export interface BundleUser {
 }
 
 /**
- * The links of a session. Where packets are lost, TCP sends little on each, however fast the road is: then streams with much
+ * The links of a session. Where packets are lost, TCP sends little on each, however fast the path is: then streams with much
  * to send are spread over several, and one is left to what is little. A spread stream travels as parts, each on a stream of its own
  * with its place, which the peer ends as soon as all of it has arrived. Between parts, and for its end, a stream waits until all
  * parts have arrived, and goes on where it was opened: so nothing overtakes them.
@@ -61,9 +61,9 @@ export interface BundleUser {
 export class LinkBundle implements Siblings {
   /** By the numbers that both ends know. */
   readonly #links = new Map<number, Connection>();
-  /** Those that nothing new is to use. */
+  /** Links that nothing new may use. */
   readonly #leaving = new Set<Connection>();
-  /** What parts on their way to the peer count. */
+  /** Bytes that the parts on their way to the peer count as, by link. */
   readonly #loads = new Map<Connection, number>();
   /** Streams that have something to send in parts, in turn, with the number of their link. */
   readonly #waiting = new Map<Channel, number>();
@@ -74,7 +74,7 @@ export class LinkBundle implements Siblings {
   #heldUpAt = Number.NEGATIVE_INFINITY;
   #isLooking = false;
   #nextLookAt = 0;
-  /** What TCP had sent again some time ago, and when that was. */
+  /** Segments that TCP had sent again some time ago, and when that was. */
   #resent: { at: number; count: Promise<number | null> } = {
     at: Number.NEGATIVE_INFINITY,
     count: Promise.resolve(null),
@@ -149,19 +149,19 @@ export class LinkBundle implements Siblings {
 
   isForBulk(connection: Connection): boolean {
     if (!this.isLossy) return false;
-    const { quiet } = this;
+    const quiet = this.#quiet;
     return quiet !== null && quiet !== connection && this.#isActive(performance.now());
   }
 
   /** The link for a new stream: the given one, unless another has far less on its way. */
   freest(first: Connection): Connection {
-    if (this.isLossy && this.quiet !== null) return this.quiet;
+    if (this.isLossy && this.#quiet !== null) return this.#quiet;
     if (!first.isCrowded) return first;
     return this.#othersOf(first).reduce((least, other) => (other.load < least.load ? other : least));
   }
 
   /** The second link: it was opened for what is little, beside bulk on the first. */
-  get quiet(): Connection | null {
+  get #quiet(): Connection | null {
     return this.#usable[1] ?? null;
   }
 
@@ -191,7 +191,7 @@ export class LinkBundle implements Siblings {
         if (!link.hasEnded) this.#partAt.set(link, now);
       } else if (id === NO_STREAM) {
         this.#note(0, NO_STREAM);
-        // More often, it only costs: as parts of streams that there are not.
+        // More often than that, it counts as a glitch, like parts of unknown streams.
         lane.isServed = now - this.#heardAt >= LOOK_MS / 2;
         this.#heardAt = now;
       }
@@ -200,7 +200,7 @@ export class LinkBundle implements Siblings {
   }
 
   /**
-   * A link carries a transfer that this end sends. Looks whether TCP holds it up, although the road has no queue: with one, more
+   * A link carries a transfer that this end sends. Looks whether TCP holds it up, although the path has no queue: with one, more
    * links would carry no more.
    */
   async carriesBulk(busy: Connection): Promise<void> {
@@ -230,7 +230,7 @@ export class LinkBundle implements Siblings {
 
   /** By a part of no stream: agents open links, and gateways leave one to what is little. */
   #tellPeer(): void {
-    const [now, link] = [performance.now(), this.quiet];
+    const [now, link] = [performance.now(), this.#quiet];
     if (link === null || now - this.#toldAt < LOOK_MS) return;
     this.#toldAt = now;
     const lane = link.channel();
@@ -246,11 +246,11 @@ export class LinkBundle implements Siblings {
       ms,
       flight: ((busy.sentBytes - sentBytes) / ms) * least,
     }));
-    let road = Number.POSITIVE_INFINITY;
-    for (let probe = 0; probe < PROBES; probe++) road = Math.min(road, await this.#answerMs(other));
+    let pathMs = Number.POSITIVE_INFINITY;
+    for (let probe = 0; probe < PROBES; probe++) pathMs = Math.min(pathMs, await this.#answerMs(other));
     const { ms, flight } = await held;
-    const isQueued = road > QUEUED * least + QUEUED_MS;
-    return !busy.hasEnded && !isQueued && ms >= HELD_UP * road && flight < SMALL_FLIGHT;
+    const isQueued = pathMs > QUEUED * least + QUEUED_MS;
+    return !busy.hasEnded && !isQueued && ms >= HELD_UP * pathMs && flight < SMALL_FLIGHT;
   }
 
   /** As long as it waits, when there is no answer. */

@@ -18,7 +18,7 @@ export const StreamType = {
   stopTunnel: 9,
   /** The Go SDK's `Update`. */
   patchTunnel: 10,
-  /** Of this project only: makes a connection the second link of a session; a ticket of that session is valid once. */
+  /** Of this project only: makes a connection a further link of a session; a ticket of that session is valid once. */
   link: 0xfffffffe,
   linkTicket: 0xfffffffc,
   /** Of this project only: reports of the requests to an endpoint, as lines of JSON until a side ends the stream. */
@@ -52,7 +52,7 @@ export function streamPrefix(type: number): Buffer {
 
 const MAX_METADATA = 4096;
 const MAX_NODES = 64;
-/** What four bytes hold. */
+/** The largest number that fits in four bytes. */
 const MAX_LINK_NUMBER = 4_294_967_295;
 const MAX_WARNINGS = 10;
 const MAX_ANNOTATION = 255;

@@ -9,7 +9,7 @@ import { ProtocolViolation } from './frames.ts';
 export const WINDOW = 262_144;
 /** Received bytes are credited in steps of this size instead of frame by frame. */
 const CREDIT_STEP = 65_536;
-/** What may be on its way of a stream that comes on several connections, where the first bytes may be the last to arrive. */
+/** The window of a stream that comes on several connections, where the first bytes may be the last to arrive. */
 const SPREAD_WINDOW = 2_097_152;
 /**
  * A stream becomes bulk when so many steps of credit follow each other within so many round trips each, after 192 KiB. On

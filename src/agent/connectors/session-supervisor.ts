@@ -14,12 +14,12 @@ import { type FindRoute, untilRouteChanges } from './route-watch.ts';
 const REFUSED = { baseMs: 500, maxMs: 30_000 };
 /** After attempts that broke off: a bad link is more likely than a gateway that does not want this device. */
 const BROKEN_OFF = { baseMs: 500, maxMs: 5_000 };
-/**
- * The next attempt follows a session within half a second. When sessions have ended so often within so many milliseconds, it follows
- * after a pause. A gateway that is updated may end three: it is emptied, it passes the next session on until its process ends, and it
- * gets agents back. Then comes the next gateway.
- */
+/** After a session: the next attempt follows within half a second. */
 const FIRST = { baseMs: 500, maxMs: 500 };
+/**
+ * After so many sessions have ended within so many milliseconds, the next attempt follows after a pause. An update of a gateway may
+ * end three: when it is emptied, when the process that passed the session on ends, and when it gets agents back.
+ */
 const QUICK_ENDS = 5;
 const QUICK_MS = 30_000;
 const PAUSE_MS = 1_000;

@@ -69,7 +69,7 @@ export class SiteNameGrants {
    */
   async keep(credentialId: string, hostname: string, isPermitted: boolean): Promise<Refusal | null> {
     const { store, log } = this.context;
-    const device = this.context.store.devices.ofAuthtoken(credentialId);
+    const device = store.devices.ofAuthtoken(credentialId);
     if (isPermitted) {
       if (device === null || !isOwnName(device, hostname)) await this.#keepForRules(credentialId, device, hostname);
       return null;

@@ -40,7 +40,7 @@ export class RefusalLog {
     this.#warn('endpoint', agent, error);
   }
 
-  /** The second link of a session, which goes on without. */
+  /** A further link of a session was refused; the session goes on without it. */
   link(agent: RefusedAgent, error: unknown): void {
     this.#warn('link', agent, error);
   }

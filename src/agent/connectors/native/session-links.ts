@@ -154,7 +154,7 @@ export class SessionLinks {
     void this.#closeIdle();
   }
 
-  /** Heartbeats are further apart once the gateway knows. Those of a second link, which carries bulk, stay as they are. */
+  /** Heartbeats are further apart once the gateway knows. Those of further links stay as they are. */
   async #agreeOnPace(): Promise<void> {
     const link = this.#first;
     const wanted = link.nextPace(this.options.pace.most);
