@@ -77,6 +77,8 @@ export class Cluster {
   #caughtUpAt = Number.NEGATIVE_INFINITY;
   /** The next one, which has not begun. */
   #nextCatchUp: Promise<void> | null = null;
+  /** Addresses online at nodes of which it is not known yet where they are. */
+  readonly #unplaced = new Set<string>();
   /** Resolves when the other nodes have said which agents they expect back, or do not in time. */
   #expecting: Promise<void> = Promise.resolve();
   /** What is known of the other nodes as long as the database has not answered, and what is noted of them since. */
@@ -123,7 +125,10 @@ export class Cluster {
     const { endpoints } = this.context;
     if (place === null) return;
     if (isThere) {
-      if (!taken) endpoints.lost.found(place);
+      if (taken) return;
+      // Clients that wait for it go there, as soon as it is known where that node is.
+      if (this.nodes.place(node) === undefined) this.#unplaced.add(place);
+      else endpoints.lost.found(place);
       return;
     }
     const { host, port, internal, sessionId, needsOwnConnection } = view as LiveEndpoint;
@@ -140,6 +145,12 @@ export class Cluster {
   update(nodes: readonly Node[], askedAt: number): void {
     const commanded = nodesWithCommands(this.context.store.database);
     this.nodes.update(nodes, askedAt, [...this.rows.nodes(), ...commanded, this.primary.holder ?? this.nodes.self]);
+    for (const place of this.#unplaced) {
+      const there = [...this.rows.at(place)];
+      const isPlaced = there.some(({ node }) => this.nodes.place(node) !== undefined);
+      if (isPlaced) this.context.endpoints.lost.found(place);
+      if (isPlaced || there.length === 0) this.#unplaced.delete(place);
+    }
     if (this.nodes.isDraining(this.nodes.self)) this.#sessions?.drain();
     const isThere = ({ id, alone }: Node) => !alone && id !== this.nodes.self && this.nodes.place(id) !== undefined;
     const others = nodes.filter(isThere).map(({ id, address }) => ({ id, address }));
