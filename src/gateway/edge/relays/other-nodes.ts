@@ -43,6 +43,8 @@ export interface OtherNodes {
 
 /** Milliseconds in which a node has to accept a connection or finish a handshake; nodes are close to each other. */
 export const CONNECT_MS = 1_000;
+/** Milliseconds for which the last node that serves something is waited for, once it has accepted a connection: it may be busy. */
+export const LAST_MS = 10_000;
 const KEEP_ALIVE_MS = 10_000;
 
 /** A node does not answer as one of this cluster does. */

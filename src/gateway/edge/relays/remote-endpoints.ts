@@ -31,7 +31,7 @@ import { EndpointTraffic } from '../../endpoints/traffic-counts.ts';
 import { confirmedLink } from './confirmed-link.ts';
 import { LinkChannel, type OpenedLink } from './link-channel.ts';
 import { type LinkHealth, NO_HEALTH } from './node-health.ts';
-import { CONNECT_MS, connectTo, type Leg, type NodePlace, type OtherNodes, openedTo } from './other-nodes.ts';
+import { CONNECT_MS, connectTo, LAST_MS, type Leg, type NodePlace, type OtherNodes, openedTo } from './other-nodes.ts';
 import { type NodeQuestion, type RelayedFor, type RelayedPort, RelayTickets } from './relay-tickets.ts';
 
 /**
@@ -247,7 +247,7 @@ export class RemoteEndpoints {
     const ends = endsOfClient(from);
     return connectTo(node, health.failed, async (link, leg) => {
       link.write(tickets.issue(ends, leg.node.id, { ...use, isLast: true }));
-      return openedLink(await this.#secure(link, name), link, leg);
+      return openedLink(await this.#secure(link, name, leg.isLast ? LAST_MS : CONNECT_MS), link, leg);
     });
   }
 
@@ -261,7 +261,7 @@ export class RemoteEndpoints {
     });
   }
 
-  async #secure(link: Socket, host: string): Promise<TLSSocket> {
+  async #secure(link: Socket, host: string, patienceMs = CONNECT_MS): Promise<TLSSocket> {
     const { authority, isOurs } = this.options;
     // Reading all authorities takes many milliseconds.
     const of = authority();
@@ -273,7 +273,7 @@ export class RemoteEndpoints {
       rejectUnauthorized: false,
     });
     try {
-      await withDeadline(once(secured, 'secureConnect'), `the handshake for ${host}`, CONNECT_MS);
+      await withDeadline(once(secured, 'secureConnect'), `the handshake for ${host}`, patienceMs);
       const certificate = secured.getPeerX509Certificate();
       if (secured.authorized || (certificate && isOurs(host, certificate))) return secured;
       throw new Error(`no gateway of this cluster: its certificate for ${host} is not trusted`);
