@@ -180,7 +180,7 @@ export const REMEDIES: Readonly<Record<string, string>> = {
     'let devices reach GATEWAY_NODE_ADDRESS of every gateway; without it, they keep their one session',
   'service not loaded': 'reinstall the program',
   'sign-in page failed': 'report it as a bug',
-  'second connection refused':
+  'further connection refused':
     'small requests of this agent wait behind its transfers; raise the limit on sessions when it repeats',
   'session attempt failed; retrying': 'run `device-agent doctor` when it lasts',
   'session lost': 'nothing; the agent reconnects',

@@ -210,9 +210,11 @@ export class LinkBundle implements Siblings {
     const [other, least] = [this.othersOf(busy)[0], this.#roundTrip];
     if (other === undefined || least === null || least < LEAST_ROUND_TRIP_MS) return;
     this.#isLooking = true;
-    const isHeldUp = await this.#isHeldUp(busy, other, least);
-    const [before, count] = [await this.#resent.count, await this.user.sentAgain()];
-    this.#isLooking = false;
+    const look = async () =>
+      [await this.#isHeldUp(busy, other, least), await this.#resent.count, await this.user.sentAgain()] as const;
+    const [isHeldUp, before, count] = await look().finally(() => {
+      this.#isLooking = false;
+    });
     const after = performance.now();
     const isSecond = after - this.#heldUpAt < AGAIN_MS;
     this.#heldUpAt = isHeldUp ? after : Number.NEGATIVE_INFINITY;

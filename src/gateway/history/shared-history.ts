@@ -1,3 +1,4 @@
+import { CREATION_LOCK } from '../store/shared/postgres.ts';
 import type { Ask } from '../store/shared/postgres-connection.ts';
 import {
   type Away,
@@ -189,7 +190,8 @@ export class SharedHistory {
 
   async #prepare(): Promise<void> {
     if (this.#isReady) return;
-    await this.ask(SCHEMA);
+    // Two that create a table at the same time fail, also with IF NOT EXISTS.
+    await this.ask(`SELECT pg_advisory_xact_lock(${CREATION_LOCK}); ${SCHEMA}`);
     this.#isReady = true;
   }
 

@@ -245,10 +245,11 @@ export class AgentLink implements SessionLink, ConnectionUser, PendingConnection
     if (this.#ended) throw new RpcError('ERR_NGROK_741', 'the session has ended');
     const session = directory.find(SessionId, credential.id);
     if (!session?.redeem(Ticket)) throw new RpcError('ERR_NGROK_109', 'no session has this id and ticket');
+    const number = session.numberFor(Link);
     directory.attach(this, session);
-    session.attach(this, Link);
+    session.attach(this, number);
     this.#session = session;
-    log.debug({ session: SessionId, address: this.address }, 'second connection attached');
+    log.debug({ session: SessionId, address: this.address }, 'further connection attached');
     return { body: {} };
   }
 }

@@ -252,16 +252,22 @@ export class AgentSession implements ListenerOwner {
   }
 
   /**
+   * The number of a further link: its agent gives it where both sides support several.
+   * @throws {RpcError} when another link has it
+   */
+  numberFor(given: number): number {
+    this.#added += 1;
+    const number = this.#mostLinks > 2 ? given : this.#added;
+    if (number === 0 || this.#bundle.has(number))
+      throw new RpcError('ERR_NGROK_109', 'the session has a link with this number');
+    return number;
+  }
+
+  /**
    * Adds a link. When there are enough, the one that has been silent for longest ends: its agent has given it up.
-   *
-   * @param number of the link, where both sides support several
-   * @throws {RpcError} when another link has the number
+   * @param number as {@link numberFor} says
    */
   attach(link: SessionLink, number: number): void {
-    this.#added += 1;
-    const own = this.#mostLinks > 2 ? number : this.#added;
-    if (own === 0 || this.#bundle.has(own))
-      throw new RpcError('ERR_NGROK_109', 'the session has a link with this number');
     if (this.#links.length >= this.#mostLinks) {
       const heardAt = ({ connection }: SessionLink) => connection.lastReadAt;
       const silent = this.#links.reduce((least, other) => (heardAt(other) < heardAt(least) ? other : least));
@@ -269,7 +275,7 @@ export class AgentSession implements ListenerOwner {
     }
     this.#adopt(link);
     this.#links.push(link);
-    this.#bundle.add(own, link.connection);
+    this.#bundle.add(number, link.connection);
     this.#secondUsedAt = performance.now();
     if (this.#mostLinks === 2) this.#idleTimer ??= setInterval(() => this.#endIdleLink(), LINK_IDLE_MS).unref();
   }

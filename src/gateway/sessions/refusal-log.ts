@@ -61,6 +61,6 @@ export class RefusalLog {
     const { log } = this.context;
     if (what === 'agent') log.warn(facts, 'agent refused');
     else if (what === 'endpoint') log.warn(facts, 'endpoint refused');
-    else log.warn(facts, 'second connection refused');
+    else log.warn(facts, 'further connection refused');
   }
 }

@@ -303,7 +303,7 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
     if (isFull && (isFurther || !this.#detachOneFor(credentialId))) {
       throw new RpcError(
         'ERR_NGROK_348',
-        `connection limit reached: the gateway has ${limit} second connections of sessions`,
+        `connection limit reached: the gateway has ${limit} further connections of sessions`,
       );
     }
     this.#unauthenticated.delete(link);
@@ -316,7 +316,7 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
     const newest = links.findLast(({ isInUse }) => !isInUse) ?? links.at(-1);
     if (newest === undefined) return false;
     this.#detach(newest);
-    newest.end(new Error('connection limit reached: its authtoken has more second connections than any other'));
+    newest.end(new Error('connection limit reached: its authtoken has more further connections than any other'));
     return true;
   }
 

@@ -272,7 +272,10 @@ export class SessionLinks {
     if (!isUseless || this.#mostLinks <= 2 || this.#opening > 0 || further.length === 0) return;
     if (now - this.#askedAt < LINK_IDLE_MS) return;
     this.#askedAt = now;
-    for (const link of further) await this.#closeUnused(link).catch(() => {});
+    for (const link of further)
+      await this.#closeUnused(link).catch((error: unknown) => {
+        this.options.log.debug({ reason: messageOf(error) }, 'unused connection not closed');
+      });
   }
 
   /** Both ends agree: what one has just sent there would be lost. */

@@ -66,7 +66,7 @@ const SCHEMA = `
 const ADDRESS_KEPT_S = 10;
 
 /** Any constant: two gateways may create the tables at the same time. */
-const CREATION_LOCK = 7_232_190;
+export const CREATION_LOCK = 7_232_190;
 
 /** The shared database was moved away, see {@link Postgres.end}. */
 export function movedAway(): OperatorError {

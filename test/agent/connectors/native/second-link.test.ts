@@ -78,7 +78,7 @@ async function proxied(limit: number, delayMs?: () => number, clock: Clock = sys
   return { session, connections, second, hold: (at: number) => void held.add(at) };
 }
 
-const attached = () => lines.filter(({ msg }) => msg === 'second connection attached');
+const attached = () => lines.filter(({ msg }) => msg === 'further connection attached');
 
 /** Connects clients to an upstream that echoes. */
 /** A client of a `tcp` endpoint. */
