@@ -1,7 +1,10 @@
+import { X509Certificate } from 'node:crypto';
 import { messageOf } from '../../lib/errors.ts';
 import { diskSpace, FREE_SPACE } from '../../lib/files/disk-space.ts';
 import { clientNetwork } from '../../lib/network/ip-address.ts';
+import { caIdOf } from '../../lib/tls/pinned-chain.ts';
 import { CONDITION_IDS, CONDITIONS, type ConditionId } from '../../management/condition-kinds.ts';
+import { knownCertificates } from '../certificates/local-ca/ca-rotation.ts';
 import type { ConditionSubject, LiveView, ReportedCondition } from '../endpoints/live-view.ts';
 import type { EdgeCounters } from '../metrics/edge-counters.ts';
 import { stoppedVersions } from '../store/agent-updates.ts';
@@ -85,6 +88,12 @@ const DAY_MS = 86_400_000;
 const BACKUP_MS = 26 * 3_600_000;
 /** Clients need other certificates by then, which takes an operator weeks. */
 const AUTHORITY_SOON_MS = 30 * DAY_MS;
+/** The gateway renews its CA two years before its end. */
+const CA_LATE_MS = 365 * DAY_MS;
+/** Copies of `ca.pem` are with people whom the operator has to reach. */
+const CA_COPY_SOON_MS = 60 * DAY_MS;
+/** Clients that still have a copy then have told the operator. */
+const CA_COPY_ENDED_MS = 30 * DAY_MS;
 /** An operator has so long to have a manifest of a release renewed. */
 const RELEASE_SOON_MS = 5 * DAY_MS;
 /** Who has done nothing about a failed update by then does nothing. */
@@ -112,6 +121,7 @@ const PROBES = {
   domain_certificate: ({ store }) => certificateProblem(store, store.reservedDomains),
   client_authority: authorityProblem,
   ca_change: caProblem,
+  own_ca: ownCaProblem,
   gateway_silent: silentProblem,
   update_stopped: stoppedProblem,
   update_failed: updateProblem,
@@ -218,6 +228,29 @@ function caProblem({ store, nextCa }: ConditionSources): Detected | null {
   const devices = missing.length === 1 ? '1 device is' : `${missing.length} devices are`;
   return {
     message: `${devices} lost when the present CA ${end}, as they do not trust the next one yet: ${listed(names)}`,
+  };
+}
+
+/** A renewed CA has the same key, but clients refuse it by the end of the certificate that they have. */
+function ownCaProblem({ store: { database, now } }: ConditionSources): Detected | null {
+  const at = Date.parse(now());
+  const known = knownCertificates(database).map((pem) => new X509Certificate(pem));
+  const all = known.map((each) => ({ id: caIdOf(each), ends: Date.parse(each.validTo) }));
+  const endOf = (id: string) => Math.max(...all.filter((each) => each.id === id).map(({ ends }) => ends));
+  const late = all.find(({ id, ends }) => ends === endOf(id) && ends - at < CA_LATE_MS);
+  if (late) {
+    return {
+      message: `the gateway's own CA was not renewed: devices and clients refuse the gateway after ${timestamp(late.ends)}`,
+    };
+  }
+  const isEnding = (ends: number) => ends - at < CA_COPY_SOON_MS && at - ends < CA_COPY_ENDED_MS;
+  const copy = all.find(({ id, ends }) => ends !== endOf(id) && isEnding(ends));
+  if (copy === undefined) return null;
+  const when = copy.ends <= at ? 'have ended' : 'end';
+  return {
+    message: `copies of the gateway's ca.pem from before its renewal ${when} at ${timestamp(copy.ends)}: clients with one refuse the gateway then`,
+    remedy:
+      "give clients with a copy, such as curl, Terraform and other SDKs, the gateway's present ca.pem; devices follow automatically",
   };
 }
 
