@@ -4,6 +4,7 @@ import { diskSpace, FREE_SPACE } from '../../lib/files/disk-space.ts';
 import { clientNetwork } from '../../lib/network/ip-address.ts';
 import { caIdOf } from '../../lib/tls/pinned-chain.ts';
 import { CONDITION_IDS, CONDITIONS, type ConditionId } from '../../management/condition-kinds.ts';
+import { waitingRevocation } from '../certificates/certificate-errands.ts';
 import { knownCertificates } from '../certificates/local-ca/ca-rotation.ts';
 import type { ConditionSubject, LiveView, ReportedCondition } from '../endpoints/live-view.ts';
 import type { EdgeCounters } from '../metrics/edge-counters.ts';
@@ -355,9 +356,10 @@ function authorityProblem({ store: { certificateAuthorities, now } }: ConditionS
   };
 }
 
-function reasonOf({ msg, ends }: TroubledName, now: number): string {
+function reasonOf(name: TroubledName, now: number): string {
+  const { domain, msg, ends } = name;
   const validity = ends === null ? null : `${Date.parse(ends) <= now ? 'it expired' : 'it expires'} at ${ends}`;
-  return [msg, validity].filter((part) => part !== null).join('; ');
+  return [msg, validity, waitingRevocation(domain, name)].filter((part) => part !== null).join('; ');
 }
 
 function descriptorProblem({ counters }: ConditionSources): Detected | null {

@@ -19,6 +19,7 @@ export {
   REVOCATION_REASONS,
   type RevocationReason,
   revokeCertificate,
+  waitingRevocation,
 } from '../certificates/certificate-errands.ts';
 export { emailTarget, notifyByEmail } from '../messages/notify-by-email.ts';
 export { resumeVersion, stoppedVersions, stopVersion } from '../store/agent-updates.ts';
