@@ -490,6 +490,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     ca,
     certificates: () => [connect, apiHost(baseDomain)].flatMap((name) => domainCertificates.pairFor(name)?.cert ?? []),
     ended: () => endedCas(database),
+    root: options.acme?.root ?? null,
   });
   const apiUrl = apiOrigin(options.apiUrl ?? null, baseDomain, httpsPort, ip);
   // It takes none older than itself.
