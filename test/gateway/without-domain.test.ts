@@ -12,6 +12,7 @@ import { enrol } from '../../src/agent/join/join-site.ts';
 import type { GatewayOptions } from '../../src/gateway/context/gateway-options.ts';
 import { EndOfSession } from '../../src/gateway/endpoints/session-end.ts';
 import type { Gateway } from '../../src/gateway/gateway.ts';
+import { issueCredential } from '../../src/gateway/store/tokens.ts';
 import { NO_PROXIES } from '../../src/lib/network/proxy-rules.ts';
 import { systemClock } from '../../src/lib/time/clock.ts';
 import { AgentProcess, deviceAgent } from '../support/agent-process.ts';
@@ -237,7 +238,8 @@ describe('an https endpoint of a gateway without a domain', () => {
   it('has its name besides shown on the device once the gateway has a domain, with the native connector', async () => {
     const own = { dataDir: temporaryFolder(), httpsPorts: await freePorts(4) };
     const before = await start(own);
-    const { httpsPort, authtoken, caFile } = before;
+    const { httpsPort, caFile, store } = before;
+    const { token: authtoken } = await store.database.write(() => issueCredential(store, { acl: [] }));
     const folder = temporaryFolder();
     const agent = AgentProcess.inTest(folder, {
       ...{ NGROK_AUTHTOKEN: authtoken, NGROK_SERVER_ADDR: `${IP}:${httpsPort}` },
