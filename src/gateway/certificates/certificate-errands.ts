@@ -91,16 +91,6 @@ export async function requestOverdueRevocations<Row extends ManagedDomainRow>(
   });
 }
 
-/** Says that a revocation waits; null: none does. */
-export function waitingRevocation(
-  domain: string,
-  { revokes, revokes_by }: { revokes?: string | null | undefined; revokes_by?: string | null | undefined },
-): string | null {
-  if (!revokes) return null;
-  const when = revokes_by ? `, at ${revokes_by} at the latest` : '';
-  return `it is revoked once there is another one${when}: device-agent gateway certificates revoke '${domain}' --now does not wait`;
-}
-
 /**
  * Deletes the automatic certificate that a name no longer uses, and has it revoked if that was to follow its replacement. Uploaded
  * certificates stay. Only inside a transaction.

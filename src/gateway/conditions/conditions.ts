@@ -4,12 +4,10 @@ import { diskSpace, FREE_SPACE } from '../../lib/files/disk-space.ts';
 import { clientNetwork } from '../../lib/network/ip-address.ts';
 import { caIdOf } from '../../lib/tls/pinned-chain.ts';
 import { CONDITION_IDS, CONDITIONS, type ConditionId } from '../../management/condition-kinds.ts';
-import { waitingRevocation } from '../certificates/certificate-errands.ts';
-import { knownCertificates } from '../certificates/local-ca/ca-rotation.ts';
 import type { ConditionSubject, LiveView, ReportedCondition } from '../endpoints/live-view.ts';
 import type { EdgeCounters } from '../metrics/edge-counters.ts';
 import { stoppedVersions } from '../store/agent-updates.ts';
-import { endsSoon, LATE_MS, type TroubledName } from '../store/domains.ts';
+import { endsSoon, LATE_MS, type TroubledName, waitingRevocation } from '../store/domains.ts';
 import { lastBackup } from '../store/last-backup.ts';
 import { lostCommits } from '../store/lost-commits.ts';
 import { type Store, timestamp } from '../store/store.ts';
@@ -61,6 +59,8 @@ export interface ConditionSources extends EndpointSources {
   readonly undecryptable: () => Undecryptable | null;
   /** The CA that comes after the present one, with times in RFC 3339; null: it is not being changed. */
   readonly nextCa: () => { readonly id: string; readonly since: string; readonly endsAt: string | null } | null;
+  /** PEM of every certificate that the gateway's own CAs have had, also before they were renewed. */
+  readonly ownCas: () => readonly string[];
   /** The version of this program. */
   readonly runs: string;
   /** Endpoints that this gateway has asked as clients do, and not reached; left out: it asks none. */
@@ -233,9 +233,9 @@ function caProblem({ store, nextCa }: ConditionSources): Detected | null {
 }
 
 /** A renewed CA has the same key, but clients refuse it by the end of the certificate that they have. */
-function ownCaProblem({ store: { database, now } }: ConditionSources): Detected | null {
+function ownCaProblem({ store: { now }, ownCas }: ConditionSources): Detected | null {
   const at = Date.parse(now());
-  const known = knownCertificates(database).map((pem) => new X509Certificate(pem));
+  const known = ownCas().map((pem) => new X509Certificate(pem));
   const all = known.map((each) => ({ id: caIdOf(each), ends: Date.parse(each.validTo) }));
   const endOf = (id: string) => Math.max(...all.filter((each) => each.id === id).map(({ ends }) => ends));
   const late = all.find(({ id, ends }) => ends === endOf(id) && ends - at < CA_LATE_MS);

@@ -24,6 +24,16 @@ export interface ProvisioningJob {
   order?: { authority: string; url: string; key: string };
 }
 
+/** Says that a revocation waits; null: none does. */
+export function waitingRevocation(
+  domain: string,
+  { revokes, revokes_by }: { revokes?: string | null | undefined; revokes_by?: string | null | undefined },
+): string | null {
+  if (!revokes) return null;
+  const when = revokes_by ? `, at ${revokes_by} at the latest` : '';
+  return `it is revoked once there is another one${when}: device-agent gateway certificates revoke '${domain}' --now does not wait`;
+}
+
 export const CERTIFICATE_STATES = ['ready', 'uploaded', 'provisioning', 'dns_error', 'internal_error', 'none'] as const;
 type CertificateState = (typeof CERTIFICATE_STATES)[number];
 
