@@ -339,8 +339,17 @@ export type LinkRequest = z.output<typeof LinkRequest>;
 /** `Id` is the one of the answer that bound the endpoint. */
 export const RequestsRequest = z.object({ Id: z.string() });
 
-/** `Warnings`, to agents that announce it: what is probably a mistake in the policy. Of this project only. */
-export const BindAnswer = z.object({ Error: text, Id: text, URL: text, Warnings: texts(MAX_WARNINGS).catch([]) });
+/**
+ * To agents that announce warnings, and of this project only: `Warnings`, what is probably a mistake in the policy, and `DomainURL`,
+ * where clients reach the endpoint besides.
+ */
+export const BindAnswer = z.object({
+  Error: text,
+  Id: text,
+  URL: text,
+  Warnings: texts(MAX_WARNINGS).catch([]),
+  DomainURL: text.catch(''),
+});
 export type BindAnswer = z.output<typeof BindAnswer>;
 
 /** Header of a stream that the gateway opens for a client's connection. */

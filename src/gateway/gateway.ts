@@ -28,7 +28,7 @@ import type { GatewayMetrics } from './api/gateway-metrics.ts';
 import { probeAt } from './api/shown-probes.ts';
 import { HttpChallenges, TlsAlpnChallenges, TxtChallenges } from './certificates/challenges/challenges.ts';
 import { DomainCertificates } from './certificates/domain-certificates.ts';
-import { endedCas, nextCa } from './certificates/local-ca/ca-rotation.ts';
+import { endedCas, knownCertificates, nextCa } from './certificates/local-ca/ca-rotation.ts';
 import { GatewayCa } from './certificates/local-ca/followed-ca.ts';
 import { startCertificateRenewal } from './certificates/start-certificate-renewal.ts';
 import { TimeProofs } from './certificates/time-proofs.ts';
@@ -444,6 +444,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
       hasDailyBackups: (options.backups ?? null) !== null,
       undecryptable: unreadable,
       nextCa: () => nextCa(database),
+      ownCas: () => knownCertificates(database),
       latencyLimitMs: options.latencyLimitMs ?? LATENCY_LIMIT_MS,
       runs: VERSION,
       ...(probes && { unreached: () => probes.unreached() }),
@@ -490,6 +491,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     ca,
     certificates: () => [connect, apiHost(baseDomain)].flatMap((name) => domainCertificates.pairFor(name)?.cert ?? []),
     ended: () => endedCas(database),
+    root: options.acme?.root ?? null,
   });
   const apiUrl = apiOrigin(options.apiUrl ?? null, baseDomain, httpsPort, ip);
   // It takes none older than itself.

@@ -120,6 +120,13 @@ export const CONDITIONS = {
       'bring them online for a day, on a metered link for a week, or have them join again; device-agent gateway ca lists them, and moves the date with rotate --until',
     minutes: 60,
   },
+  own_ca: {
+    severity: 'warning',
+    title: "The gateway's own CA ends, or copies of its ca.pem do",
+    remedy:
+      "see the log of the gateway for why it is not renewed; give clients with a copy the gateway's present ca.pem, devices follow automatically",
+    minutes: 60,
+  },
   gateway_silent: {
     severity: 'warning',
     title: 'A gateway is silent',

@@ -17,6 +17,8 @@ export interface AcmeSettings {
   trust: string | null;
   /** PEM of roots that the certificates lead to, besides the public ones; null or left out: none. */
   issuers?: string | null;
+  /** PEM of those of them that devices get; null or left out: none. */
+  root?: string | null;
   /** Resolvers to check records with, `ip` or `ip:port`; null: the operating system's. */
   resolvers: readonly string[] | null;
   ownNames: OwnNamesChoice;

@@ -112,7 +112,8 @@ export function loadGatewayServerSettings(
   const texts = gatherTexts(env, folder);
   const settingsFile = resolve(folder, env.SETTINGS_FILE || '.env');
   const { acme, ...parsed } = parseSettings(gatewayServerSettings, texts, folder);
-  const issuers = [acme?.issuers ?? '', extraAuthorities(env)].filter(Boolean).join('\n');
+  // What this machine trusts for other reasons is no matter of the devices.
+  const issuers = [acme?.root ?? '', extraAuthorities(env)].filter(Boolean).join('\n');
   return { ...parsed, acme: acme && { ...acme, issuers: issuers || null }, texts, settingsFile };
 }
 
@@ -239,7 +240,7 @@ function acmeSettings(values: Parsed, path: (value: string) => string, problems:
     contactEmail: values.GATEWAY_ACME_EMAIL,
     externalAccountBinding: kid === null || hmacKey === null ? null : { kid, hmacKey },
     trust: trust?.toString() ?? null,
-    issuers: readCertificateFile('GATEWAY_ACME_ROOT_CERT', values, path, problems)?.toString() ?? null,
+    root: readCertificateFile('GATEWAY_ACME_ROOT_CERT', values, path, problems)?.toString() ?? null,
     resolvers: values.GATEWAY_DNS_RESOLVERS,
     ownNames,
     profile: values.GATEWAY_ACME_PROFILE,

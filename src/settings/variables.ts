@@ -314,7 +314,7 @@ const CERTIFICATES = {
     otherwise: 'the public CAs',
   }),
   GATEWAY_ACME_ROOT_CERT: file(
-    'Root that the certificates of that CA lead to, for the gateway’s own commands and probes; a private or staging CA has one that is not public',
+    'Root that the certificates of that CA lead to, for the gateway’s own commands, its probes, and devices; a private or staging CA has one that is not public',
     '/etc/device-agent-gateway/acme-root.pem',
     { otherwise: 'the public CAs, and those of `NODE_EXTRA_CA_CERTS`' },
   ),

@@ -12,8 +12,10 @@ import { enrol } from '../../src/agent/join/join-site.ts';
 import type { GatewayOptions } from '../../src/gateway/context/gateway-options.ts';
 import { EndOfSession } from '../../src/gateway/endpoints/session-end.ts';
 import type { Gateway } from '../../src/gateway/gateway.ts';
+import { issueCredential } from '../../src/gateway/store/tokens.ts';
 import { NO_PROXIES } from '../../src/lib/network/proxy-rules.ts';
 import { systemClock } from '../../src/lib/time/clock.ts';
+import { AgentProcess, deviceAgent } from '../support/agent-process.ts';
 import { issueCertificate } from '../support/certificates.ts';
 import { inviteTo } from '../support/enrolment.ts';
 import { freePorts } from '../support/free-ports.ts';
@@ -231,6 +233,33 @@ describe('an https endpoint of a gateway without a domain', () => {
     expect((await again.httpEndpoint().listen(false)).url()).toMatch(/\.gateway\.example\.com:\d+$/);
     // Devices that have joined by the address call the API there.
     expect((await get(gateway, `https://${IP}:${gateway.httpsPort}/api_keys`)).status).toBe(403);
+  });
+
+  it('has its name besides shown on the device once the gateway has a domain, with the native connector', async () => {
+    const own = { dataDir: temporaryFolder(), httpsPorts: await freePorts(4) };
+    const before = await start(own);
+    const { httpsPort, caFile, store } = before;
+    const { token: authtoken } = await store.database.write(() => issueCredential(store, { acl: [] }));
+    const folder = temporaryFolder();
+    const agent = AgentProcess.inTest(folder, {
+      ...{ NGROK_AUTHTOKEN: authtoken, NGROK_SERVER_ADDR: `${IP}:${httpsPort}` },
+      ...{ NGROK_CA_CERT: caFile, AGENT_CONNECTOR: 'native' },
+    });
+    const api = await agent.ready();
+    const env = { AGENT_PORT: new URL(api).port };
+    expect(await deviceAgent(['tunnels', 'start', '8001', '-d', 'cam.localhost'], folder, env)).toMatchObject({
+      code: 0,
+    });
+    const tunnel = async () =>
+      ((await (await fetch(`${api}/tunnels`)).json()) as [{ url: string; url_part: string }])[0];
+    const { url } = await tunnel();
+    expect(await tunnel()).not.toHaveProperty('domain_url');
+    await before.close();
+    await start({ ...own, httpsPort, domain: 'gateway.example.com' });
+    const byName = `https://port-${new URL(url).port}.gateway.example.com:${httpsPort}`;
+    await expect.poll(tunnel, { timeout: 20_000 }).toMatchObject({ url, status: 'degraded', domain_url: byName });
+    const { stdout } = await deviceAgent(['tunnels', 'show', String((await tunnel()).url_part)], folder, env);
+    expect(stdout).toMatch(new RegExp(`^URL: +${url}\\nBy name: +${byName}$`, 'm'));
   });
 
   it('gets none of the cookies that the one before has set at the name of their port', async () => {

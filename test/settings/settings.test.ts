@@ -389,9 +389,23 @@ describe('settings of certificates', () => {
       resolvers: ['1.1.1.1', '127.0.0.1:5353', '::1', '[2001:db8::1]:53'],
       ownNames: 'none',
       issuers: null,
+      root: null,
       profile: null,
       chain: null,
     });
+  });
+
+  it('hand the root of a private CA on to devices, but not what this machine trusts for other reasons', async () => {
+    const [root, extra] = await Promise.all([selfSigned(), selfSigned()].map(async (each) => (await each).cert));
+    for (const [name, pem] of Object.entries({ root, extra })) writeFileSync(join(folder, `${name}.pem`), String(pem));
+    const { acme } = loadGateway({
+      GATEWAY_DOMAIN: 'gw.example.com',
+      GATEWAY_ACME_ROOT_CERT: join(folder, 'root.pem'),
+      NODE_EXTRA_CA_CERTS: join(folder, 'extra.pem'),
+    });
+    expect(acme?.root).toBe(root);
+    expect(acme?.issuers).toContain(root);
+    expect(acme?.issuers).toContain(extra);
   });
 
   it('enable the DNS server when its port is set, by default on the gateway’s address', () => {

@@ -13,6 +13,7 @@ import {
   DEFAULT_LIMITS,
   type ManagementApiSettings,
 } from '../../src/gateway/api/management-api.ts';
+import { knownCertificates } from '../../src/gateway/certificates/local-ca/ca-rotation.ts';
 import { OnlineCloudEndpoints } from '../../src/gateway/cloud-endpoints/online-cloud-endpoints.ts';
 import { type Condition, type ConditionSources, presentConditions } from '../../src/gateway/conditions/conditions.ts';
 import { BulkActionJob } from '../../src/gateway/devices/bulk-action-job.ts';
@@ -126,7 +127,7 @@ export async function startManagementServer(options: ManagementServerOptions = {
     ...{ store, live, endpoints, counters, dataDir: folder, activity: { lostAt: Number.NEGATIVE_INFINITY } },
     releases: () => offeredReleases(folder),
     ...{ databaseAway: () => null, databaseDetour: () => null, hasNoPrimary: () => false, hasDailyBackups: false },
-    ...{ undecryptable: () => null, nextCa: () => null },
+    ...{ undecryptable: () => null, nextCa: () => null, ownCas: () => knownCertificates(store.database) },
     ...{ latencyLimitMs: 5_000, runs: '1.0.0' },
     ...options.conditions,
   };

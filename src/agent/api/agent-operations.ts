@@ -109,6 +109,12 @@ const TrafficReport = z
 
 /** A tunnel in a list: its policy is the one in force, as a JSON string. */
 export const ListedTunnel = TunnelMembers.extend({
+  domain_url: z
+    .string()
+    .optional()
+    .describe(
+      "Where clients reach it besides, by a name of the gateway's domain, if its URL is a port of the gateway's address; with the native connector.",
+    ),
   url_part: z.string().describe('What names the tunnel in paths: the first label of its URL where that is enough.'),
   policy: z.string().describe('The policy in force, as a JSON string.'),
   status: z

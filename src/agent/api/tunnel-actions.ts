@@ -73,6 +73,7 @@ function presentListed(view: TunnelView, tunnels: TunnelManager): ListedTunnel {
   const warnings = tunnels.reports.policyWarnings(view);
   return {
     url,
+    ...(view.endpoint?.domainUrl && { domain_url: view.endpoint.domainUrl }),
     url_part: tunnels.urlPartOf(view),
     protocol,
     forwards_to,

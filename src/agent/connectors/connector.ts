@@ -291,6 +291,8 @@ export interface ConnectedEndpoint {
   readonly ended: Promise<EndpointEnd>;
   /** What the gateway takes for a mistake in its policy, which is valid; omitted: it does not say. */
   readonly policyWarnings?: readonly string[];
+  /** Where clients reach it besides, by a name of the gateway's domain; omitted: nowhere, or the gateway does not say. */
+  readonly domainUrl?: string;
   /**
    * Unbinds the endpoint at the gateway; once this resolves, the URL no longer answers.
    * If the gateway does not confirm in time, the whole session is replaced by a new one.

@@ -106,6 +106,7 @@ export class SessionEndpoint implements ConnectedEndpoint {
   readonly ended: Promise<EndpointEnd>;
   readonly watchRequests?: (watcher: RequestWatcher) => () => void;
   readonly policyWarnings?: readonly string[];
+  readonly domainUrl?: string;
   #settleEnded: (end: EndpointEnd) => void = () => {};
   #closed: Promise<void> | null = null;
 
@@ -113,10 +114,15 @@ export class SessionEndpoint implements ConnectedEndpoint {
   constructor(
     readonly url: string,
     private readonly unbind: () => Promise<void>,
-    { watchRequests, policyWarnings }: Pick<ConnectedEndpoint, 'watchRequests' | 'policyWarnings'> = {},
+    {
+      watchRequests,
+      policyWarnings,
+      domainUrl,
+    }: Pick<ConnectedEndpoint, 'watchRequests' | 'policyWarnings' | 'domainUrl'> = {},
   ) {
     if (watchRequests) this.watchRequests = watchRequests;
     if (policyWarnings) this.policyWarnings = policyWarnings;
+    if (domainUrl) this.domainUrl = domainUrl;
     this.ended = new Promise((resolve) => {
       this.#settleEnded = resolve;
     });

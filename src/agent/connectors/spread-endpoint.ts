@@ -22,6 +22,7 @@ export class SpreadEndpoint implements ConnectedEndpoint {
   /** Omitted when the gateway reports no requests. */
   readonly watchRequests?: (watcher: RequestWatcher) => () => void;
   readonly policyWarnings?: readonly string[];
+  readonly domainUrl?: string;
   readonly #bound = new Map<GatewaySession, ConnectedEndpoint>();
   readonly #binding = new Map<GatewaySession, Promise<void>>();
   readonly #watches = new Set<SpreadWatch>();
@@ -52,6 +53,7 @@ export class SpreadEndpoint implements ConnectedEndpoint {
     });
     if (first.watchRequests) this.watchRequests = (watcher) => this.#watch(watcher);
     if (first.policyWarnings) this.policyWarnings = first.policyWarnings;
+    if (first.domainUrl) this.domainUrl = first.domainUrl;
     void this.#keep(session, first);
   }
 

@@ -50,6 +50,8 @@ export interface GatewayAnswer {
   json: unknown;
   /** PEM of the gateway's own CA; null when the code has no pin, because public CAs sign all certificates. */
   caPem: string | null;
+  /** Whom to trust at the gateway's API. */
+  trust: Trust;
 }
 
 /** How a gateway is reached, and who proves the time when this machine's clock is wrong. */
@@ -82,19 +84,43 @@ export async function postVerified(
   reaching: Reaching,
 ): Promise<GatewayAnswer> {
   const caPem = await pinnedCa(code, code.pin, reaching);
-  const postTrusting = async (ca: string | null) => ({
-    json: await post(code.origin, path, body, trustOf(code, ca, reaching)),
-    caPem: ca,
-  });
+  const postTrusting = async (ca: string | null, roots: readonly string[] = []) => {
+    const trust = trustOf(code, ca, reaching, roots);
+    return { json: await post(code.origin, path, body, trust), caPem: ca, trust };
+  };
+  const withRoots = async (ca: string, error: unknown) => {
+    if (!isOfUnknownCa(error)) throw error;
+    const roots = await provedRoots(code, ca, reaching);
+    if (roots.length === 0) throw error;
+    return postTrusting(ca, roots);
+  };
   try {
     return await postTrusting(caPem);
   } catch (error) {
     if (!isOfUnknownCa(error)) throw error;
-    if (caPem !== null) throw new Distrusted(code.origin, error);
     // Public CAs sign the gateway's certificates no longer: its own does, by which it has proved the time until now.
-    if (!code.timePin) throw error;
-    return postTrusting(await pinnedCa(code, code.timePin, reaching));
+    const ca = caPem ?? (await pinnedCa(code, code.timePin ?? null, reaching));
+    if (ca === null) throw error;
+    const again = caPem === null ? postTrusting(ca) : Promise.reject(error);
+    return again
+      .catch((reason: unknown) => withRoots(ca, reason))
+      .catch((reason: unknown) => {
+        throw caPem !== null && isOfUnknownCa(reason) ? new Distrusted(code.origin, reason) : reason;
+      });
   }
+}
+
+/**
+ * The roots of a private CA that signs the name of the API, where that is not the gateway's: it proves them as it does the time. None
+ * are kept, so that the device follows when they change.
+ */
+async function provedRoots({ origin }: JoinCode, caPem: string, { proxies }: Reaching): Promise<readonly string[]> {
+  const { askForTime } = await import('./pinned-time.ts');
+  const pinned = certificatesIn(caPem);
+  return askForTime({ origin, proxies, pinned }).then(
+    ({ roots }) => roots,
+    () => [], // An earlier gateway, or somebody else.
+  );
 }
 
 /**
@@ -176,14 +202,15 @@ function sha256(bytes: Uint8Array): Buffer {
 }
 
 /** A public CA signs the API's certificate where the code says so, once it has been issued. */
-function trustOf(code: JoinCode, caPem: string | null, reaching: Reaching): Trust {
+function trustOf(code: JoinCode, caPem: string | null, reaching: Reaching, roots: readonly string[] = []): Trust {
   const { origin, isPublic, pin, timePin } = code;
   const { proxies, time } = reaching;
   const known = knownCa(code, reaching);
   const pinned = known === null ? (pin ?? timePin ?? null) : certificatesIn(known);
   const proving = time && pinned && { time: time.at(async () => ({ origin, proxies, pinned })) };
   if (caPem === null) return { proxies, ...proving };
-  return { proxies, ...proving, ca: isPublic ? [caPem, ...rootCertificates].join('\n') : caPem, pinned: caPem };
+  const cas = [caPem, ...roots, ...(isPublic ? rootCertificates : [])];
+  return { proxies, ...proving, ca: cas.join('\n'), pinned: caPem };
 }
 
 async function call(
@@ -212,14 +239,20 @@ async function call(
 export async function fetchAuthtoken(
   file: string,
   reaching: Reaching,
-): Promise<{ name: string; authtoken: string; sessionAddresses: readonly (string | null)[] } | null> {
+): Promise<{
+  name: string;
+  authtoken: string;
+  sessionAddresses: readonly (string | null)[];
+  trust: Trust;
+} | null> {
   const installation = await readInstallation(file);
   const code = installation?.device ? parseJoinCode(installation.code) : null;
   if (!installation || !code) return null;
   const body = { install_key: installation.install_key, keep_name: true };
-  const { json } = await postVerified(code, ENROLMENTS_PATH, body, reaching);
+  const { json, trust } = await postVerified(code, ENROLMENTS_PATH, body, reaching);
   const { name, authtoken, session_address, session_addresses = [] } = Enrolment.parse(json);
-  return authtoken === null ? null : { name, authtoken, sessionAddresses: [session_address, ...session_addresses] };
+  const sessionAddresses = [session_address, ...session_addresses];
+  return authtoken === null ? null : { name, authtoken, sessionAddresses, trust };
 }
 
 /** How an agent reaches the management API of its gateway. */
@@ -258,7 +291,7 @@ export async function apiOf(access: ApiAccess): Promise<ApiPlace> {
     const joined = await fetchAuthtoken(enrolment, access);
     // The settings may name another gateway by now.
     if (joined?.sessionAddresses.includes(serverAddr)) {
-      const trust = trustOf(code, await pinnedCa(code, code.pin, access), access);
+      const { trust } = joined;
       return { origin: code.origin, trust, isJoined: true, authtoken: access.authtoken() };
     }
   }

@@ -28,6 +28,8 @@ interface PresentCas {
   cas: readonly string[] | null;
   /** Ids of CAs that have ended, as the newest one says. */
   ended: readonly string[];
+  /** PEM of roots that certificates at its names lead to, beside the public ones. */
+  roots: readonly string[];
 }
 
 /**
@@ -89,11 +91,11 @@ function openSigned(
   if (time < EARLIEST) throw new Error(`it proves ${payload.data.time}: its own clock is not set`);
   if (!isValidAt(key, time) || !isValidAt(ca, time))
     throw new Error('its key was not valid at the time that it proves');
-  const { certificates, cas = null, ended_cas = [] } = payload.data;
+  const { certificates, cas = null, ended_cas = [], roots = [] } = payload.data;
   const newest = cas?.at(-1);
   // One that has ended must not end the one that has replaced it.
   const ended = newest !== undefined && caIdOf(certificateOf(newest)) === caIdOf(ca) ? ended_cas : [];
-  return { time, ca, certificates: new Set(certificates), cas, ended };
+  return { time, ca, certificates: new Set(certificates), cas, ended, roots };
 }
 
 function pinnedCaOf({ ca }: Pick<TimeProof, 'ca'>, pinned: TimePlace['pinned']): readonly X509Certificate[] {

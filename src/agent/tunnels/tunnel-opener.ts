@@ -220,12 +220,17 @@ export class TunnelOpener {
 
   /** The same endpoint; when it is closed or has ended, nothing is left of what the agent carries for it. */
   #withUpstream(endpoint: ConnectedEndpoint, upstream: PreparedUpstream): ConnectedEndpoint {
-    const { url, ended, watchRequests, policyWarnings } = endpoint;
+    const { url, ended, watchRequests, policyWarnings, domainUrl } = endpoint;
     void ended
       .then(() => upstream.release())
       .catch((err: unknown) => this.context.log.warn({ err, url }, 'upstream relay could not be closed'));
     const close = () => endpoint.close().finally(() => upstream.release());
-    return { url, ended, close, ...(watchRequests && { watchRequests }), ...(policyWarnings && { policyWarnings }) };
+    return {
+      ...{ url, ended, close },
+      ...(watchRequests && { watchRequests }),
+      ...(policyWarnings && { policyWarnings }),
+      ...(domainUrl && { domainUrl }),
+    };
   }
 }
 

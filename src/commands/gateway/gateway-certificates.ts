@@ -5,6 +5,7 @@ import {
   type Row,
   revokeCertificate,
   type Store,
+  waitingRevocation,
 } from '../../gateway/offline/command-store.ts';
 import { OperatorError } from '../../lib/errors.ts';
 import { printable } from '../../lib/terminal-text.ts';
@@ -41,7 +42,8 @@ function showCertificates({ ownDomains, reservedDomains, tlsCertificates }: Stor
   const width = Math.max(...managed.map(({ domain }) => domain.length));
   for (const row of managed) {
     const ends = endOf(row);
-    const parts = [...(ends ? [`valid until ${ends}`] : []), nextStep(row)];
+    const waiting = waitingRevocation(row.domain, row.job ?? {});
+    const parts = [...(ends ? [`valid until ${ends}`] : []), nextStep(row), ...(waiting ? [waiting] : [])];
     print(printable(`${row.domain.padEnd(width)}  ${parts.join('; ')}`));
   }
 }
@@ -66,9 +68,10 @@ export async function revokeDomain(
   await withStore(settings, (store) =>
     revokeCertificate(store, domain.toLowerCase(), reason, { caPem: casForCode(settings, store).caPem, isAtOnce }),
   );
+  const latest = reason === 'keyCompromise' ? ', or at the latest in 24 hours without another one' : '';
   const how = isAtOnce
     ? `The gateway revokes the certificate of ${domain} within a minute, and orders another one: until then, clients may refuse it.`
-    : `The gateway orders another certificate for ${domain} within a minute and then revokes the one in use.`;
+    : `The gateway orders another certificate for ${domain} within a minute and then revokes the one in use${latest}.`;
   note(how);
 }
 

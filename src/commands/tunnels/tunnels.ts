@@ -186,6 +186,7 @@ function describe(tunnel: TunnelDetail): string {
   const error = tunnel.last_error;
   const rows = [
     ['URL', tunnel.url],
+    ...(tunnel.domain_url ? [['By name', tunnel.domain_url]] : []),
     ['Status', `${tunnel.status} since ${tunnel.since}`],
     ['Forwards to', `${tunnel.forwards_to} (${tunnel.protocol})`],
     ...optionRows(tunnel),

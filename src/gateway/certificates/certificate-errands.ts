@@ -1,12 +1,12 @@
 import { X509Certificate } from 'node:crypto';
 import { z } from 'zod';
 import { OperatorError } from '../../lib/errors.ts';
-import type { ManagedDomainRow } from '../store/domains.ts';
+import type { ManagedDomainRow, ProvisioningJob } from '../store/domains.ts';
 import type { Store } from '../store/store.ts';
 import { SEALED_FACTS } from '../store/stored-secrets.ts';
 import { parseFact } from '../store/update-facts.ts';
 import { makePrivateKey } from './issuing/certificate-issuer.ts';
-import { freshJob } from './renewal-schedule.ts';
+import { freshJob, latestRevocation, restartedJob } from './renewal-schedule.ts';
 
 /*
  * Requests of commands to the gateway that orders certificates. The database keeps them until they are done, also over kill -9.
@@ -27,7 +27,8 @@ type Revocation = z.output<typeof revocations>[number];
 type Facts = Pick<Store['database'], 'fact' | 'setFact' | 'forgetFact'>;
 
 /**
- * Has a name's certificate replaced by one with another key, and then revoked. Works while the gateway runs, or before it starts.
+ * Has a name's certificate replaced by one with another key, and then revoked; when its key has leaked, within a day in any case.
+ * Works while the gateway runs, or before it starts.
  *
  * @param caPem of the gateway's own CA; null: unknown
  * @param isAtOnce revokes it first, while the name still has no other one
@@ -41,7 +42,6 @@ export function revokeCertificate(
 ): Promise<void> {
   const { ownDomains, reservedDomains, now } = store;
   return store.database.write(() => {
-    const order = { job: { ...freshJob(now()), ...(!isAtOnce && { revokes: reason }) }, due_at: now() };
     const [own, reserved] = [ownDomains.byName(domain), reservedDomains.byName(domain)];
     const row = own ?? reserved;
     if (!row?.policy || row.certificate_id === null) {
@@ -56,8 +56,38 @@ export function revokeCertificate(
       );
     }
     if (isAtOnce && pem) noteRevocation(store.database, pem, reason);
+    const order = { job: isAtOnce ? freshJob(now()) : revokingJob(row.job, reason, now()), due_at: now() };
     if (own) ownDomains.update({ ...own, ...order });
     else if (reserved) reservedDomains.update({ ...reserved, ...order });
+  });
+}
+
+/** Repeated, it does not put the revocation off. */
+function revokingJob(before: ProvisioningJob | null, revokes: RevocationReason, now: string): ProvisioningJob {
+  if (revokes !== 'keyCompromise') return { ...freshJob(now), revokes };
+  const revokes_by = restartedJob(now, before).revokes_by ?? latestRevocation(now);
+  return { ...freshJob(now), revokes, revokes_by };
+}
+
+/**
+ * Requests the revocations that have waited long enough for other certificates.
+ *
+ * @returns their names
+ */
+export async function requestOverdueRevocations<Row extends ManagedDomainRow>(
+  { database, tlsCertificates, now }: Store,
+  table: { overdue(now: string): Row[]; update(row: Row): void },
+): Promise<string[]> {
+  if (table.overdue(now()).length === 0) return [];
+  return database.write(() => {
+    const overdue = table.overdue(now());
+    for (const row of overdue) {
+      const { revokes, revokes_by: _, ...job } = row.job as ProvisioningJob;
+      const pem = row.certificate_id === null ? null : tlsCertificates.get(row.certificate_id)?.certificate_pem;
+      if (pem && revokes !== undefined) noteRevocation(database, pem, revokes);
+      table.update({ ...row, job });
+    }
+    return overdue.map(({ domain }) => domain);
   });
 }
 

@@ -2,7 +2,7 @@ import { withDeadline } from '../../lib/time/deadline.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
 import type { ManagedDomainRow, StoredCertificatePolicy } from '../store/domains.ts';
 import type { Store } from '../store/store.ts';
-import { discardManaged } from './certificate-errands.ts';
+import { discardManaged, requestOverdueRevocations } from './certificate-errands.ts';
 import { readUploadedPair } from './certificate-upload.ts';
 import { EarlyRenewal, type ManagedTable } from './early-renewal.ts';
 import {
@@ -63,6 +63,7 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
       this.#nap = new AbortController();
       try {
         await this.#handleClockSetBack();
+        await this.#revokeOverdue();
         this.#cancelUnwanted();
         this.#startDue();
         this.#early.check(this.#stopping.signal);
@@ -106,6 +107,12 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
       }
     });
     log.warn({ names: waiting.length }, 'clock set back; certificate dates reset');
+  }
+
+  async #revokeOverdue(): Promise<void> {
+    const { store, log } = this.context;
+    const domains = await requestOverdueRevocations(store, this.domains);
+    for (const domain of domains) log.warn({ domain }, 'certificate revoked without another one');
   }
 
   #cancelUnwanted(): void {

@@ -8,6 +8,7 @@ export interface ManagedTable<Row extends ManagedDomainRow> {
   get(id: string): Row | null;
   managed(): Row[];
   due(now: string, limit: number): Row[];
+  overdue(now: string): Row[];
   update(row: Row): void;
 }
 

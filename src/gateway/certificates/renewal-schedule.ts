@@ -18,7 +18,15 @@ export function freshJob(now: string): ProvisioningJob {
 
 /** A job from the start, which still revokes what an earlier one was to revoke. */
 export function restartedJob(now: string, earlier: ProvisioningJob | null): ProvisioningJob {
-  return { ...freshJob(now), ...(earlier?.revokes !== undefined && { revokes: earlier.revokes }) };
+  const { revokes, revokes_by } = earlier ?? {};
+  // A clock that was ahead has left a time that is far away now.
+  const by = revokes_by && [revokes_by, latestRevocation(now)].sort()[0];
+  return { ...freshJob(now), ...(revokes !== undefined && { revokes }), ...(by && { revokes_by: by }) };
+}
+
+/** CAs have to revoke within a day of a report that a key has leaked (CA/Browser Forum, Baseline Requirements, 4.9.1.1). */
+export function latestRevocation(now: string): string {
+  return timestamp(Date.parse(now) + DAY_MS);
 }
 
 /** Delays before a retry, by error code; without jitter, as one gateway asks for one domain at a time. */

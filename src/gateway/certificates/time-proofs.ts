@@ -1,6 +1,8 @@
 import { createPrivateKey, type KeyObject, sign, X509Certificate } from 'node:crypto';
 import { ApiError } from '../../lib/errors.ts';
+import { certificatesIn } from '../../lib/tls/pinned-chain.ts';
 import {
+  MAX_CAS,
   MAX_ENDED,
   TIME_NAME,
   TIME_STATEMENT,
@@ -36,6 +38,8 @@ export class TimeProofs {
       certificates: () => readonly string[];
       /** Ids of CAs before; left out: none. */
       ended?: () => readonly string[];
+      /** PEM of the root of a private CA that signs the gateway's names; left out or null: there is none. */
+      root?: string | null;
       /** Milliseconds since 1970. */
       now?: () => number;
     },
@@ -43,7 +47,7 @@ export class TimeProofs {
 
   /** @throws {ApiError} 503 when this machine's clock is not set */
   async prove(nonce: string): Promise<TimeProof> {
-    const { ca, certificates, ended = () => [], now = Date.now } = this.own;
+    const { ca, certificates, ended = () => [], root = null, now = Date.now } = this.own;
     const cas = ca.all;
     const keys = await Promise.all(cas.map((each) => this.#presentKey(each, now())));
     const time = now();
@@ -56,6 +60,7 @@ export class TimeProofs {
       certificates: [...new Set(named)],
       cas: cas.map(({ caPem }) => caPem),
       ended_cas: ended().slice(-MAX_ENDED),
+      ...(root !== null && { roots: certificatesIn(root).slice(0, MAX_CAS).map(String) }),
     };
     const payload = JSON.stringify(content);
     const signed = keys.map(({ certificate, key }, at) => ({

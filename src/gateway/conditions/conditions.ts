@@ -1,11 +1,13 @@
+import { X509Certificate } from 'node:crypto';
 import { messageOf } from '../../lib/errors.ts';
 import { diskSpace, FREE_SPACE } from '../../lib/files/disk-space.ts';
 import { clientNetwork } from '../../lib/network/ip-address.ts';
+import { caIdOf } from '../../lib/tls/pinned-chain.ts';
 import { CONDITION_IDS, CONDITIONS, type ConditionId } from '../../management/condition-kinds.ts';
 import type { ConditionSubject, LiveView, ReportedCondition } from '../endpoints/live-view.ts';
 import type { EdgeCounters } from '../metrics/edge-counters.ts';
 import { stoppedVersions } from '../store/agent-updates.ts';
-import { endsSoon, LATE_MS, type TroubledName } from '../store/domains.ts';
+import { endsSoon, LATE_MS, type TroubledName, waitingRevocation } from '../store/domains.ts';
 import { lastBackup } from '../store/last-backup.ts';
 import { lostCommits } from '../store/lost-commits.ts';
 import { type Store, timestamp } from '../store/store.ts';
@@ -57,6 +59,8 @@ export interface ConditionSources extends EndpointSources {
   readonly undecryptable: () => Undecryptable | null;
   /** The CA that comes after the present one, with times in RFC 3339; null: it is not being changed. */
   readonly nextCa: () => { readonly id: string; readonly since: string; readonly endsAt: string | null } | null;
+  /** PEM of every certificate that the gateway's own CAs have had, also before they were renewed. */
+  readonly ownCas: () => readonly string[];
   /** The version of this program. */
   readonly runs: string;
   /** Endpoints that this gateway has asked as clients do, and not reached; left out: it asks none. */
@@ -85,6 +89,12 @@ const DAY_MS = 86_400_000;
 const BACKUP_MS = 26 * 3_600_000;
 /** Clients need other certificates by then, which takes an operator weeks. */
 const AUTHORITY_SOON_MS = 30 * DAY_MS;
+/** The gateway renews its CA two years before its end. */
+const CA_LATE_MS = 365 * DAY_MS;
+/** Copies of `ca.pem` are with people whom the operator has to reach. */
+const CA_COPY_SOON_MS = 60 * DAY_MS;
+/** Clients that still have a copy then have told the operator. */
+const CA_COPY_ENDED_MS = 30 * DAY_MS;
 /** An operator has so long to have a manifest of a release renewed. */
 const RELEASE_SOON_MS = 5 * DAY_MS;
 /** Who has done nothing about a failed update by then does nothing. */
@@ -112,6 +122,7 @@ const PROBES = {
   domain_certificate: ({ store }) => certificateProblem(store, store.reservedDomains),
   client_authority: authorityProblem,
   ca_change: caProblem,
+  own_ca: ownCaProblem,
   gateway_silent: silentProblem,
   update_stopped: stoppedProblem,
   update_failed: updateProblem,
@@ -221,6 +232,29 @@ function caProblem({ store, nextCa }: ConditionSources): Detected | null {
   };
 }
 
+/** A renewed CA has the same key, but clients refuse it by the end of the certificate that they have. */
+function ownCaProblem({ store: { now }, ownCas }: ConditionSources): Detected | null {
+  const at = Date.parse(now());
+  const known = ownCas().map((pem) => new X509Certificate(pem));
+  const all = known.map((each) => ({ id: caIdOf(each), ends: Date.parse(each.validTo) }));
+  const endOf = (id: string) => Math.max(...all.filter((each) => each.id === id).map(({ ends }) => ends));
+  const late = all.find(({ id, ends }) => ends === endOf(id) && ends - at < CA_LATE_MS);
+  if (late) {
+    return {
+      message: `the gateway's own CA was not renewed: devices and clients refuse the gateway after ${timestamp(late.ends)}`,
+    };
+  }
+  const isEnding = (ends: number) => ends - at < CA_COPY_SOON_MS && at - ends < CA_COPY_ENDED_MS;
+  const copy = all.find(({ id, ends }) => ends !== endOf(id) && isEnding(ends));
+  if (copy === undefined) return null;
+  const when = copy.ends <= at ? 'have ended' : 'end';
+  return {
+    message: `copies of the gateway's ca.pem from before its renewal ${when} at ${timestamp(copy.ends)}: clients with one refuse the gateway then`,
+    remedy:
+      "give clients with a copy, such as curl, Terraform and other SDKs, the gateway's present ca.pem; devices follow automatically",
+  };
+}
+
 function keyProblem(sources: ConditionSources): Detected | null {
   const found = sources.undecryptable();
   if (found === null) return null;
@@ -322,9 +356,10 @@ function authorityProblem({ store: { certificateAuthorities, now } }: ConditionS
   };
 }
 
-function reasonOf({ msg, ends }: TroubledName, now: number): string {
+function reasonOf(name: TroubledName, now: number): string {
+  const { domain, msg, ends } = name;
   const validity = ends === null ? null : `${Date.parse(ends) <= now ? 'it expired' : 'it expires'} at ${ends}`;
-  return [msg, validity].filter((part) => part !== null).join('; ');
+  return [msg, validity, waitingRevocation(domain, name)].filter((part) => part !== null).join('; ');
 }
 
 function descriptorProblem({ counters }: ConditionSources): Detected | null {

@@ -22,7 +22,7 @@ export {
 } from '../certificates/certificate-errands.ts';
 export { emailTarget, notifyByEmail } from '../messages/notify-by-email.ts';
 export { resumeVersion, stoppedVersions, stopVersion } from '../store/agent-updates.ts';
-export { endsSoon } from '../store/domains.ts';
+export { endsSoon, waitingRevocation } from '../store/domains.ts';
 export { expectGateway, type StoreLocation } from '../store/open-gateway-store.ts';
 export type { Row, Store } from '../store/store.ts';
 export { undecryptable, undecryptableCounts } from '../store/stored-secrets.ts';

@@ -38,7 +38,7 @@ export interface ListenerOwner extends EndpointOwner {
   /** The endpoints and tunnels that it has bound. */
   readonly listeners: Iterable<AgentListener>;
   readonly agent: AgentInfo;
-  /** Whether the answer to BIND may have warnings of the policy. */
+  /** Whether the answer to BIND may have warnings of the policy, and where else clients reach the endpoint. */
   readonly takesWarnings: boolean;
   /** It knows what it has sent: answers need not repeat it. */
   readonly takesShortAnswers: boolean;
@@ -46,9 +46,9 @@ export interface ListenerOwner extends EndpointOwner {
   hasDataFor(id: string): boolean;
   /** @throws {ApiError} when it has not */
   refuseStream(id: string): void;
-  /** The response of a listener's upstream was refused. */
   /** Whether it delivers what an upstream has answered, also when it cannot write to it. */
   readonly keepsAnswers: boolean;
+  /** The response of a listener's upstream was refused. */
   answerRefused(listener: Pick<AgentListener, 'id'>, reason: string): void;
 }
 

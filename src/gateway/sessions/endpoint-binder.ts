@@ -65,7 +65,7 @@ export class EndpointBinder {
   readonly #sources = new WeakMap<BoundEndpoint, { text: string; options: string }>();
 
   constructor(
-    private readonly context: Pick<GatewayContext, 'store' | 'endpoints' | 'addresses'>,
+    private readonly context: Pick<GatewayContext, 'store' | 'endpoints' | 'addresses' | 'domains'>,
     private readonly own: {
       policies: EndpointPolicies;
       tcpPorts: TcpPortAllocator | null;
@@ -103,11 +103,16 @@ export class EndpointBinder {
       });
       const source = { text, options: clientOptionsText(request.Opts, extra.IPPolicyRef) };
       if (isWanted) this.#sources.set(endpoint, source);
-      return { endpoint, answer: answerOf(endpoint, request, options), isWanted };
+      return { endpoint, answer: answerOf(endpoint, request, options, this.#domainUrlOf(address)), isWanted };
     } catch (error) {
       lease?.end();
       throw error;
     }
+  }
+
+  #domainUrlOf(address: EndpointAddress): string | null {
+    const { addresses, domains } = this.context;
+    return addresses.byPort?.domainUrlOf(address, domains, addresses.ports.https) ?? null;
   }
 
   /** To be called when an endpoint is online for good, and when it has changed. */
@@ -364,11 +369,19 @@ function agentTermination({ TLSTermination: option }: BindOptions): TlsTerminati
 }
 
 /** The SDK stores this answer, and sends its options and token back when it reconnects. */
-function answerOf(endpoint: BoundEndpoint, request: BindRequest, options: BindOptions): Bound['answer'] {
+function answerOf(
+  endpoint: BoundEndpoint,
+  request: BindRequest,
+  options: BindOptions,
+  domainUrl: string | null,
+): Bound['answer'] {
   const { id, url, protocol, proxyProtocol, owner } = endpoint;
   const { warnings } = endpoint.policy;
-  const warned = owner.takesWarnings && warnings.length > 0 && { Warnings: warnings };
-  if (owner.takesShortAnswers) return { Id: id, URL: url, ...warned };
+  const more = owner.takesWarnings && {
+    ...(warnings.length > 0 && { Warnings: warnings }),
+    ...(domainUrl !== null && { DomainURL: domainUrl }),
+  };
+  if (owner.takesShortAnswers) return { Id: id, URL: url, ...more };
   const opts: Record<string, unknown> = {};
   // The SDK reads an answer in small pieces and sends a frame for each, so unset members are left out.
   for (const [name, value] of Object.entries(request.Opts ?? {})) if (value !== null) opts[name] = value;
@@ -384,7 +397,7 @@ function answerOf(endpoint: BoundEndpoint, request: BindRequest, options: BindOp
     URL: url,
     Proto: protocol,
     Opts: opts,
-    ...warned,
+    ...more,
     Extra: { Token: tokenFor(endpoint), TunnelID: endpoint.tunnelId },
   };
 }

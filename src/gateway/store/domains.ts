@@ -18,8 +18,20 @@ export interface ProvisioningJob {
   attempts: number;
   /** Why the certificate in use is revoked once there is another one; missing: it is not. */
   revokes?: string;
+  /** RFC 3339, when it is revoked though there is no other one; missing: it waits. */
+  revokes_by?: string;
   /** The order under way at the CA; missing before it is placed. Its private key is encrypted, in base64. */
   order?: { authority: string; url: string; key: string };
+}
+
+/** Says that a revocation waits; null: none does. */
+export function waitingRevocation(
+  domain: string,
+  { revokes, revokes_by }: { revokes?: string | null | undefined; revokes_by?: string | null | undefined },
+): string | null {
+  if (!revokes) return null;
+  const when = revokes_by ? `, at ${revokes_by} at the latest` : '';
+  return `it is revoked once there is another one${when}: device-agent gateway certificates revoke '${domain}' --now does not wait`;
 }
 
 export const CERTIFICATE_STATES = ['ready', 'uploaded', 'provisioning', 'dns_error', 'internal_error', 'none'] as const;
@@ -49,6 +61,9 @@ export interface TroubledName {
   readonly domain: string;
   /** Why its last order has failed; null: it has not. */
   readonly msg: string | null;
+  /** As in {@link ProvisioningJob}; null: the certificate in use is not revoked. */
+  readonly revokes: string | null;
+  readonly revokes_by: string | null;
   /** Validity of the certificate in use; null: there is none. */
   readonly begins: string | null;
   readonly ends: string | null;
@@ -83,7 +98,8 @@ class ManagedDomains<Columns extends typeof managedColumns> extends Table<Column
   /** Names whose certificate is not issued or renewed, or ends before a time. */
   troubled(before: string): TroubledName[] {
     return this.database.all(
-      `SELECT domain, job ->> 'msg' AS msg, facts ->> 'not_before' AS begins, facts ->> 'not_after' AS ends
+      `SELECT domain, job ->> 'msg' AS msg, job ->> 'revokes' AS revokes, job ->> 'revokes_by' AS revokes_by,
+         facts ->> 'not_before' AS begins, facts ->> 'not_after' AS ends
        FROM ${this.name} AS names LEFT JOIN tls_certificates AS used ON used.id = names.certificate_id
        WHERE job ->> 'error_code' IS NOT NULL OR facts ->> 'not_after' < ? ORDER BY ends IS NULL, ends, domain`,
       [before],
@@ -104,6 +120,11 @@ class ManagedDomains<Columns extends typeof managedColumns> extends Table<Column
   /** All names with an automatic certificate, by id. */
   managed(): RowOf<Columns>[] {
     return this.where('policy IS NOT NULL', []);
+  }
+
+  /** Names whose certificates are revoked by the given time, though they have no other ones. */
+  overdue(now: string): RowOf<Columns>[] {
+    return this.where("job ->> 'revokes_by' <= ?", [now]);
   }
 
   /** Names that are due by the given time, the oldest first. */

@@ -10,7 +10,7 @@ export const TIME_NAME = '_time._device-agent';
 export const TIME_STATEMENT = 'time by device-agent, 1';
 
 /** Far more than a gateway has. */
-const MAX_CAS = 8;
+export const MAX_CAS = 8;
 export const MAX_ENDED = 32;
 
 const NONCE = /^[A-Za-z0-9_-]{43}$/;
@@ -32,6 +32,8 @@ export const TimePayload = z.object({
   certificates: z.array(z.string()),
   /** PEM of the gateway's own CAs, which a device trusts from here on; left out: an earlier gateway. */
   cas: z.array(z.string()).max(MAX_CAS).optional(),
+  /** PEM of roots that certificates at the gateway's names lead to, beside the public ones; left out: none. */
+  roots: z.array(z.string()).max(MAX_CAS).optional(),
   /** Ids of the CAs that it had before, which a device trusts no longer; left out: an earlier gateway. */
   ended_cas: z.array(z.string()).max(MAX_ENDED).optional(),
 });
@@ -48,7 +50,7 @@ export const TimeProof = z
     payload: z
       .string()
       .describe(
-        'JSON with `statement`, `nonce`, `time` (RFC 3339), `certificates`: SHA-256 of the certificates at the gateway’s own names that public CAs have signed, `cas`: the certificates of the gateway’s own CAs, PEM, and `ended_cas`: the ids of those before.',
+        'JSON with `statement`, `nonce`, `time` (RFC 3339), `certificates`: SHA-256 of the certificates at the gateway’s own names that public CAs have signed, `cas`: the certificates of the gateway’s own CAs, PEM, `ended_cas`: the ids of those before, and `roots`: those that its certificates lead to beside the public ones, PEM.',
       ),
     ...signatureMembers,
     others: z

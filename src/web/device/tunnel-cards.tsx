@@ -117,6 +117,7 @@ function TunnelCard({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
         </Badge>
       </div>
       <AddressView url={url} />
+      {tunnel.domain_url && <AddressView url={tunnel.domain_url} />}
       <p class="upstream">
         <ArrowIcon />
         <span class="visually-hidden">Forwards to</span> <code>{upstream}</code>

@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { afterEach, beforeAll, beforeEach, expect, it, onTestFinished } from 'vitest';
 import { GatewayConnector } from '../../../src/agent/connectors/gateway-connector.ts';
-import { fetchAuthtoken } from '../../../src/agent/join/gateway-calls.ts';
+import { fetchAuthtoken, shareLinksAt } from '../../../src/agent/join/gateway-calls.ts';
 import { installationFor, writeInstallation } from '../../../src/agent/join/installation.ts';
 import { enrol } from '../../../src/agent/join/join-site.ts';
 import { openLink } from '../../../src/agent/open-link.ts';
@@ -16,7 +16,7 @@ import { enrolmentKey, inviteTo } from '../../support/enrolment.ts';
 import { getPublic, startTestGateway, type TestGateway } from '../../support/gateway.ts';
 import { InstantClock } from '../../support/instant-clock.ts';
 import { TestProxy } from '../../support/proxies.ts';
-import { certifyNames, ordering } from '../../support/public-names.ts';
+import { certifyNames, ordering, serverInFront } from '../../support/public-names.ts';
 import { silentLog } from '../../support/silent-log.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
 
@@ -64,6 +64,43 @@ it('a device whose code trusts public CAs joins when the gateway’s own CA sign
   // Sessions trust it beside the CAs of the operating system.
   expect(timeCaPem).toBe(gateway.sessionCa);
 });
+
+it.each(['public', 'all'] as const)(
+  'a device trusts the private CA of a server in front of the API as its gateway proves it, with the names "%s"',
+  async (ownNames) => {
+    const names = ['api.localhost'];
+    const certificate = await issueCertificate({ subject: 'CN=proxy', names, issuer: root });
+    const joinBy = async (knows: string | null) => {
+      const behind = await startTestGateway({ ...ordering(ownNames, knows), sessionPort: null });
+      onTestFinished(() => behind.close());
+      const origin = `https://api.localhost:${await serverInFront(behind, certificate)}`;
+      const { secret } = await enrolmentKey(behind, { site: '*.site.localhost' });
+      const place = { origin, isProxied: true, caPem: behind.sessionCa, publicNames: ownNames } as const;
+      return { installation: installationFor(joinCode(place, secret), null, null), behind };
+    };
+    const unknown = await joinBy(null);
+    await expect(enrol(unknown.installation, options)).rejects.toThrow(
+      /is not signed by the CA|unable to (get|verify)/,
+    );
+
+    const { installation, behind } = await joinBy(root.certificatePem);
+    const { enrolment } = await enrol(installation, options);
+    const { device_id: id, name, site, domain, authtoken, session_address: serverAddr } = enrolment;
+    const file = join(temporaryFolder(), 'enrolment.json');
+    await writeInstallation(file, { ...installation, device: { id, name, site, domain } });
+    const access = { serverAddr, proxies: NO_PROXIES, enrolment: file, apiUrl: null, authorities: null };
+    const links = await shareLinksAt({ ...access, authtoken: () => authtoken });
+    expect(await links.list()).toEqual([]);
+    // Somebody else who shows the gateway's CA, and proves nothing.
+    const stranger = await issueCertificate({ subject: 'CN=stranger', names });
+    const elsewhere = `https://api.localhost:${await serverInFront(behind, stranger)}`;
+    const { secret } = await enrolmentKey(behind, { site: '*.site.localhost' });
+    const place = { origin: elsewhere, isProxied: true, caPem: behind.sessionCa, publicNames: ownNames } as const;
+    const intercepted = installationFor(joinCode(place, secret), null, null);
+    await expect(enrol(intercepted, options)).rejects.toThrow(/is not signed by the CA|self-signed|unable to/);
+    expect(behind.store.devices.where('id > ?', [''])).toHaveLength(1);
+  },
+);
 
 it('a device that was away while the gateway got another domain comes back by the names that it knows', async () => {
   const dataDir = temporaryFolder();

@@ -314,6 +314,48 @@ describe('the certificate of a policy', () => {
     },
   );
 
+  it.each([
+    ['keyCompromise', 'a day later, though no other one is issued'],
+    ['superseded', 'never, as long as no other one is issued'],
+  ] as const)('with the reason %s, it is revoked %s', async (reason, _outcome) => {
+    const id = await reserve('leaked.example.com');
+    await (await order(0)).grant();
+    await expect.poll(async () => (await read(id)).certificate).not.toBeNull();
+    const row = () => server.store.reservedDomains.get(id);
+    const used = row()?.certificate_id;
+    const leaked = server.store.tlsCertificates.get(String(used))?.certificate_pem;
+    const failNext = async (index: number) => {
+      (await order(index)).fail(new IssueError('INTERNAL_ERROR', 'not now', { retryAfter: 7 * 86_400 }));
+      await expect.poll(() => row()?.job?.error_code).toBe('INTERNAL_ERROR');
+    };
+    await revokeCertificate(server.store, 'leaked.example.com', reason);
+    renewal.wake();
+    await failNext(1);
+    const isLeaked = reason === 'keyCompromise';
+    const said = () => server.conditions().then((all) => all.find((each) => each.id === 'domain_certificate')?.message);
+    const latest = isLeaked ? ', at 2026-05-02T12:00:00Z at the latest' : '';
+    expect(await said()).toContain(
+      `it is revoked once there is another one${latest}: device-agent gateway certificates revoke 'leaked.example.com' --now does not wait`,
+    );
+
+    // Repeated, it is not put off.
+    now += DAY / 2;
+    await revokeCertificate(server.store, 'leaked.example.com', reason);
+    renewal.wake();
+    await failNext(2);
+    const pending = () => pendingRevocations(server.store.database);
+    advanceTo('2026-05-02T11:59:00Z');
+    for (let turns = 0; turns < 5; turns++) await nextTurn();
+    expect(pending()).toEqual([]);
+    advanceTo('2026-05-02T12:00:00Z');
+    if (isLeaked) await expect.poll(pending).toEqual([{ certificate: leaked, reason }]);
+    else advanceTo('2026-08-01T12:00:00Z');
+    expect(await said()).not.toContain(isLeaked ? '--now' : ' at the latest');
+    // It serves until there is another one, which is still ordered.
+    expect(row()).toMatchObject({ certificate_id: used, job: { error_code: expect.anything() } });
+    if (!isLeaked) expect(pending()).toEqual([]);
+  });
+
   it('is not revoked when the CA of the gateway has issued it: that one cannot revoke', async () => {
     const id = await reserve('local.example.com');
     const { request, grant } = await order(0);

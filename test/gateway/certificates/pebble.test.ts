@@ -32,6 +32,7 @@ import { GatewayClient } from '../../support/gateway-client.ts';
 import { NameServer } from '../../support/name-server.ts';
 import { NO_PEBBLE, Pebble } from '../../support/pebble.ts';
 import { NO_POSTGRES, PostgresServer } from '../../support/postgres-server.ts';
+import { serverInFront } from '../../support/public-names.ts';
 import { unless } from '../../support/requirements.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
 
@@ -212,13 +213,22 @@ describe('a gateway with a strict ACME CA', { timeout: 120_000, ...unless(NO_PEB
     const ca = await pebble();
     for (const name of ['localhost', 'api.localhost', 'connect.localhost', 'sign-in.localhost'])
       resolver.add({ type: 'A', name, data: '127.0.0.1' });
-    const { gateway, client } = await start(ca, { ownNames: 'all' }, { domain: 'localhost', sessionPort: null });
+    const own = { ownNames: 'all', root: await ca.root() } as const;
+    const { gateway, client } = await start(ca, own, { domain: 'localhost', sessionPort: null });
     for (const name of ['api.localhost', 'connect.localhost'])
       await expect.poll(async () => (await presented(client, name)).issuer, POLLING).toContain('Pebble');
     const { secret } = await enrolmentKey(gateway, { site: '*.site.localhost' });
+    const { store } = gateway;
+    const pair = store.tlsCertificates.keyPair(String(store.ownDomains.certificateFor('api.localhost')));
+    // Another server has the name's certificate: no pin holds there.
+    const origin = `https://api.localhost:${await serverInFront(gateway, pair as NonNullable<typeof pair>)}`;
     const place = { origin: gateway.apiUrl, isProxied: false, caPem: gateway.sessionCa, publicNames: 'all' } as const;
-    for (const kind of CONNECTORS) {
-      const env = { AGENT_JOIN_CODE: joinCode(place, secret), AGENT_NAME: kind, AGENT_CONNECTOR: kind };
+    const roads = CONNECTORS.flatMap((kind) =>
+      [place, { ...place, origin, isProxied: true }].map((at) => ({ kind, at })),
+    );
+    for (const { kind, at } of roads) {
+      const name = at.isProxied ? `${kind}-proxied` : kind;
+      const env = { AGENT_JOIN_CODE: joinCode(at, secret), AGENT_NAME: name, AGENT_CONNECTOR: kind };
       const folder = temporaryFolder();
       const agent = AgentProcess.inTest(folder, env);
       await agent.logged('session online');

@@ -1,9 +1,12 @@
+import { generateKeyPairSync, X509Certificate } from 'node:crypto';
 import { mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { signedManifest } from '../../../scripts/packages/release-manifest.js';
 import type { DashboardOverview } from '../../../src/gateway/api/dashboard/overview.ts';
 import { claimGatewayNames } from '../../../src/gateway/certificates/gateway-names.ts';
+import { noteCertificates } from '../../../src/gateway/certificates/local-ca/ca-rotation.ts';
+import { certifyCa } from '../../../src/gateway/certificates/local-ca/x509.ts';
 import type { Condition, ConditionSources, Unreached } from '../../../src/gateway/conditions/conditions.ts';
 import {
   type CountedElsewhere,
@@ -26,6 +29,7 @@ import { timestamp } from '../../../src/gateway/store/store.ts';
 import type { Undecryptable } from '../../../src/gateway/store/stored-secrets.ts';
 import { noteFailedUpdate, UPDATE_GIVEN_UP } from '../../../src/gateway/store/update-facts.ts';
 import { CONDITION_IDS, type ConditionId } from '../../../src/management/condition-kinds.ts';
+import { issueCertificate } from '../../support/certificates.ts';
 import { fillStore } from '../../support/dashboard.ts';
 import { domainRow } from '../../support/domain-row.ts';
 import { ask } from '../../support/http-request.ts';
@@ -271,6 +275,19 @@ const TABLE: Record<ConditionId, Row> = {
       nextCa = { id: 'next', since, endsAt: '2027-01-01T00:00:00Z' };
       const row = await joinedDevice(server.store, { site: 'site.example.com', name: 'old', last_seen_at: null });
       return () => database.write(() => devices.update({ ...row, trusted_cas: ['first', 'next'] }));
+    },
+  },
+  own_ca: {
+    words: /^the gateway's own CA was not renewed: devices and clients refuse the gateway after 20/,
+    make: async () => {
+      const [late, renewed] = await Promise.all(
+        [364, 3_650].map((days) => {
+          const notAfter = new Date(Date.now() + days * 24 * HOUR_MS);
+          return issueCertificate({ subject: 'CN=own', ca: true, notAfter });
+        }),
+      );
+      await noteCertificates(server.store, [String(late?.certificatePem)]);
+      return () => noteCertificates(server.store, [String(renewed?.certificatePem)]);
     },
   },
   no_primary: {
@@ -637,6 +654,23 @@ it('an endpoint of which a tenth of many requests fail has a condition, one of w
     `${words} (5 of the last 50 requests)`,
     `${words} (9 of the last 50 requests)`,
   ]);
+});
+
+it('copies of ca.pem from before its renewal are a condition from 60 days before their end until 30 days after', async () => {
+  const key = generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey.export({ format: 'pem', type: 'pkcs8' });
+  const madeAt = Date.now();
+  const eightYears = 8 * 365 * 24 * HOUR_MS;
+  const renewed = await certifyCa(String(key), madeAt + eightYears);
+  await noteCertificates(server.store, [renewed, await certifyCa(String(key), madeAt)]);
+  const seen: (string | undefined)[] = [];
+  for (const days of [-61, -59, 29, 31]) {
+    aheadMs = (10 * 365 + days) * 24 * HOUR_MS;
+    seen.push((await reported()).find(({ id }) => id === 'own_ca')?.message);
+  }
+  const ends = timestamp(Date.parse(new X509Certificate(renewed).validTo) - eightYears);
+  const copies = (when: string) =>
+    `copies of the gateway's ca.pem from before its renewal ${when} at ${ends}: clients with one refuse the gateway then`;
+  expect(seen).toEqual([undefined, copies('end'), copies('have ended'), undefined]);
 });
 
 it('a certificate ends soon by its lifetime: one of six days does not while it has four, one of 90 days does with 13', async () => {

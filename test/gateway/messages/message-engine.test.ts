@@ -53,6 +53,7 @@ function started(of: Store = store, isOwn: () => boolean = () => isSender): Mess
     ...{ activity: { lostAt: Number.NEGATIVE_INFINITY }, dataDir: folder, hasDailyBackups: false, releases: () => [] },
     ...{ databaseAway: () => null, databaseDetour: () => null, hasNoPrimary: () => false, latencyLimitMs: 0, runs: '' },
     nextCa: () => null,
+    ownCas: () => [],
     undecryptable: () => null,
   };
   const live = liveOf({ sessions: () => [...online].map((credentialId) => ({ credentialId }) as LiveSession) });

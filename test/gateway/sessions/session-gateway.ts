@@ -71,7 +71,7 @@ export class SessionGateway {
         () => false,
       ),
       binder: new EndpointBinder(
-        { store, endpoints, addresses },
+        { store, endpoints, addresses, domains: gatewayDomains('localhost') },
         { policies, tcpPorts: null, leases: null, watch: null },
       ),
       issueCertificates: async () => [{ id: ca.id, ...(await issueCertificate()) }],

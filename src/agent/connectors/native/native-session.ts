@@ -450,10 +450,11 @@ class NativeSession implements GatewaySession {
   async #bind(request: EndpointRequest): Promise<SessionEndpoint> {
     const answer = await this.#links.call(StreamType.bind, bindRequest(request), BindAnswer);
     if (answer.Error !== '') throw apiErrorOf(parseRpcError(redact(answer.Error, this.options.authtoken)));
-    const { Id: id, URL: url, Warnings: warnings } = answer;
+    const { Id: id, URL: url, Warnings: warnings, DomainURL: domainUrl } = answer;
     const watch = (watcher: RequestWatcher) => watchRequests(this.#links.first, id, watcher);
     const endpoint = new SessionEndpoint(url, () => this.#unbind(id), {
       ...(warnings.length > 0 && { policyWarnings: warnings }),
+      ...(domainUrl !== '' && { domainUrl }),
       ...(this.#hasReports && { watchRequests: watch }),
     });
     const { upstream, options } = request;

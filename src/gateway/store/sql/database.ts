@@ -27,8 +27,8 @@ import { GroupCommit, type RowsRead, type WriteQueue } from './group-commit.ts';
 import { migrate, type OlderSchema } from './migrations.ts';
 import { bind, PreparedStatements, type SqlValue, sqlEngine } from './sql-engine.ts';
 
-/** How long opening waits for another process, for example a command beside a running gateway. */
-const OPEN_TIMEOUT_MS = 5_000;
+/** How long opening waits for another process: a command that encrypts all secrets again takes one transaction for that. */
+const OPEN_TIMEOUT_MS = 30_000;
 /** How long the engine waits for a lock afterwards, which blocks the event loop; writes then retry. */
 const BUSY_TIMEOUT_MS = 20;
 /** A disk in memory, which Linux always has. */
