@@ -1,5 +1,5 @@
 import type { Socket } from 'node:net';
-import { setTimeout as delay } from 'node:timers/promises';
+import { setTimeout as delay, setImmediate as nextTurn } from 'node:timers/promises';
 import type { EdgeServer } from './edge/edge-server.ts';
 import type { TcpListeners } from './edge/streams/tcp-listeners.ts';
 import type { SessionServer } from './sessions/session-server.ts';
@@ -25,6 +25,8 @@ export async function finishClients(
   const untilEnded = async (open: () => readonly Socket[], ms: number) => {
     const end = performance.now() + ms;
     for (;;) {
+      // Timers run before sockets are read: a request that has arrived must not find its connection ended.
+      await nextTurn();
       edge.finish();
       if (open().every((socket) => socket.destroyed) || performance.now() >= end) return;
       await delay(CHECK_MS);

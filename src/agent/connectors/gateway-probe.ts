@@ -15,10 +15,11 @@ export interface ProbeTrust {
   protocols?: string[];
   /** What to do when another CA has signed the certificate. */
   adviceOnCa: string;
+  onConnected?: (() => void) | undefined;
 }
 
-/** Probes a gateway once; ends when the signal aborts. */
-export type GatewayProbe = (signal: AbortSignal) => Promise<ProbeAnswer>;
+/** Probes a gateway once; ends when the signal aborts. Calls `onConnected` when it is connected, and waits for an answer. */
+export type GatewayProbe = (signal: AbortSignal, onConnected?: () => void) => Promise<ProbeAnswer>;
 
 export interface ProbeAnswer {
   /** Subject of the presented certificate, such as `CN=portal.hotel.example`; null when TLS failed before that. */
@@ -35,8 +36,8 @@ export interface ProbeAnswer {
 
 /** The same probe, but an answer with a problem fails it. */
 export function trustedOnly(probe: GatewayProbe): GatewayProbe {
-  return async (signal) => {
-    const answer = await probe(signal);
+  return async (signal, onConnected) => {
+    const answer = await probe(signal, onConnected);
     if (answer.problem !== null) throw new Error(answer.problem);
     return answer;
   };
@@ -53,11 +54,12 @@ export function trustedOnly(probe: GatewayProbe): GatewayProbe {
 export async function probeGateway(
   address: GatewayAddress,
   dial: Dial,
-  { ca, protocols, adviceOnCa }: ProbeTrust,
+  { ca, protocols, adviceOnCa, onConnected }: ProbeTrust,
   signal: AbortSignal,
   clock: Clock = systemClock,
 ): Promise<ProbeAnswer> {
   const socket = await dial(address, signal);
+  onConnected?.();
   const peer = socket.remoteAddress ?? null;
   const handshake = (own: AbortSignal) =>
     probeTls(socket, address, { ca: Buffer.from(ca), ...(protocols && { protocols }), signal: own });
@@ -114,6 +116,11 @@ const MIN_PAUSE_MS = 1900;
 const MAX_PAUSE_MS = 2600;
 /** So many pauses at first are only half as long: a gateway whose process has ended is back within seconds. */
 const SHORT_PAUSES = 5;
+/**
+ * While a probe is connected, pauses are so many times as long: a gateway whose process is being replaced has the connection in its
+ * backlog. Further ones would only make it busier when all its agents come back.
+ */
+const CONNECTED_FACTOR = 3;
 /** On a metered link, pauses are so many times as long after so many: an outage of a day costs a megabyte, not ten. */
 const METERED_FACTOR = 9;
 const METERED_AFTER = 20;
@@ -136,21 +143,30 @@ export async function waitUntilReachable(
 ): Promise<ProbeAnswer> {
   return withOwnSignal(signal, (over) => {
     return new Promise<ProbeAnswer>((resolve, reject) => {
+      const connected = new Set<object>();
       const launch = async () => {
+        const own = {};
+        const work = (deadline: AbortSignal) => probe(deadline, () => connected.add(own));
         try {
-          resolve(await withSignal(probe, 'reaching the gateway', PROBE_DEADLINE_MS, over, clock));
+          resolve(await withSignal(work, 'reaching the gateway', PROBE_DEADLINE_MS, over, clock));
         } catch (error) {
           if (!over.aborted) onFailure(error);
+        } finally {
+          connected.delete(own);
         }
+      };
+      const pause = async (ms: number) => {
+        await clock.sleep(ms, over);
+        for (let times = 1; times < CONNECTED_FACTOR && connected.size > 0; times += 1) await clock.sleep(ms, over);
       };
       const launchAll = async () => {
         for (let probes = 1; ; probes += 1) {
           void launch();
           const factor = isMetered && probes > METERED_AFTER ? METERED_FACTOR : 1;
           const pauseMs = factor * (MIN_PAUSE_MS + clock.random() * (MAX_PAUSE_MS - MIN_PAUSE_MS));
-          if (probes <= SHORT_PAUSES) await clock.sleep(pauseMs / 2, over);
+          if (probes <= SHORT_PAUSES) await pause(pauseMs / 2);
           // Short pauses differ little, so that a fleet would still be in step after them.
-          else await clock.sleep(probes === SHORT_PAUSES + 1 ? clock.random() * MAX_PAUSE_MS : pauseMs, over);
+          else await pause(probes === SHORT_PAUSES + 1 ? clock.random() * MAX_PAUSE_MS : pauseMs);
         }
       };
       launchAll().catch(reject);

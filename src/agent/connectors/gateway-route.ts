@@ -6,7 +6,7 @@ import { type ProxyRules, type ProxyServer, proxyFor } from '../../lib/network/p
 import { pinnedProtocols } from '../../lib/tls/pinned-chain.ts';
 import { pinnedPem, type TrustedCas, trustedPem } from '../../lib/tls/tls-options.ts';
 import { PORTAL_ADVICE } from '../../lib/tls/tls-probe.ts';
-import { type GatewayProbe, probeGateway } from './gateway-probe.ts';
+import { type GatewayProbe, type ProbeTrust, probeGateway } from './gateway-probe.ts';
 import { CLOUD_ADDRESS, type GatewayAddress, parseGatewayAddress } from './gateway-socket.ts';
 
 type Answer = (error: NodeJS.ErrnoException | null, addresses: LookupAddress[]) => void;
@@ -95,8 +95,8 @@ export function routeTo(
   // Read each time: the agent may have learned another CA since.
   const pem = () => (authorities ? trustedPem(authorities) : CLOUD_CA);
   const plainPem = () => (authorities && 'host' in authorities ? authorities.host : pem());
-  const probeWith = async (ca: string, protocols: string[], signal: AbortSignal) => {
-    const answer = await probeGateway(address, dial, { ca, protocols, adviceOnCa }, signal);
+  const probeWith = async (trust: Pick<ProbeTrust, 'ca' | 'protocols' | 'onConnected'>, signal: AbortSignal) => {
+    const answer = await probeGateway(address, dial, { ...trust, adviceOnCa }, signal);
     reached = answer.peer;
     return answer;
   };
@@ -108,8 +108,9 @@ export function routeTo(
     get protocols() {
       return pinnedProtocols(authorities && pinnedPem(authorities));
     },
-    probe: (signal) => probeWith(pem(), pinnedProtocols(authorities && pinnedPem(authorities)), signal),
-    plainProbe: (signal) => probeWith(plainPem(), [], signal),
+    probe: (signal, onConnected) =>
+      probeWith({ ca: pem(), protocols: pinnedProtocols(authorities && pinnedPem(authorities)), onConnected }, signal),
+    plainProbe: (signal, onConnected) => probeWith({ ca: plainPem(), onConnected }, signal),
     hasSeveral: () => several,
   };
 }

@@ -1,4 +1,4 @@
-import { fstatSync, readFileSync } from 'node:fs';
+import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
 import type { AddressInfo, Server } from 'node:net';
 import { hasErrno, OperatorError } from '../errors.ts';
 import { addressBytes, canonicalIpv6 } from './ip-address.ts';
@@ -15,6 +15,9 @@ export interface HeldSocket {
 const BACKLOG = 4096;
 /** The state of a listening socket in `/proc/net/tcp`. */
 const LISTENING = '0A';
+/** Begins the first line of that table. */
+const HEADING = 'sl';
+const PIECE_BYTES = 16_384;
 
 /**
  * Listens at an address, on the held socket that is there if there is one.
@@ -50,7 +53,7 @@ export function isAt(socket: HeldSocket, { host, port }: { host: string; port: n
 /** Finds the addresses of sockets. @throws {OperatorError} when one is not a listening TCP socket */
 export function heldSockets(fds: readonly number[]): HeldSocket[] {
   if (fds.length === 0) return [];
-  const listening = new Map(['tcp', 'tcp6'].flatMap(listeningSockets));
+  const listening = new Map(['tcp', 'tcp6'].flatMap((table) => [...listeningSockets(table)]));
   return fds.map((fd) => {
     const at = listening.get(fstatSync(fd).ino);
     if (at === undefined) {
@@ -62,22 +65,41 @@ export function heldSockets(fds: readonly number[]): HeldSocket[] {
   });
 }
 
-/** Addresses by inode. */
-function listeningSockets(table: string): [number, { host: string; port: number }][] {
-  return readTable(`/proc/self/net/${table}`).flatMap((line) => {
-    const [, local = '', , state, , , , , , inode] = line.trim().split(/\s+/);
+/** Addresses by inode. The kernel lists listening sockets first, before what may be a hundred thousand connections. */
+function* listeningSockets(table: string): Generator<[number, { host: string; port: number }]> {
+  for (const line of linesOf(`/proc/self/net/${table}`)) {
+    const [number, local = '', , state, , , , , , inode] = line.trim().split(/\s+/);
     const [address = '', port = ''] = local.split(':');
-    if (state !== LISTENING) return [];
-    return [[Number(inode), { host: addressOf(address), port: Number.parseInt(port, 16) }]];
-  });
+    if (number === HEADING) continue;
+    if (state !== LISTENING) return;
+    yield [Number(inode), { host: addressOf(address), port: Number.parseInt(port, 16) }];
+  }
 }
 
-function readTable(path: string): string[] {
+/** The lines of a file, as far as they are asked for. */
+function* linesOf(path: string): Generator<string> {
+  const file = openIfThere(path);
+  if (file === null) return;
   try {
-    return readFileSync(path, 'latin1').split('\n').slice(1);
+    const piece = Buffer.alloc(PIECE_BYTES);
+    for (let text = ''; ; ) {
+      const read = readSync(file, piece);
+      if (read === 0) return;
+      const lines = (text + piece.toString('latin1', 0, read)).split('\n');
+      text = lines.pop() ?? '';
+      yield* lines;
+    }
+  } finally {
+    closeSync(file);
+  }
+}
+
+function openIfThere(path: string): number | null {
+  try {
+    return openSync(path, 'r');
   } catch (error) {
     // Without IPv6, there is no table of it.
-    if (hasErrno(error, 'ENOENT')) return [];
+    if (hasErrno(error, 'ENOENT')) return null;
     throw error;
   }
 }

@@ -31,6 +31,9 @@ export function certificatesIn(pem: string | Uint8Array): X509Certificate[] {
   });
 }
 
+/** Agents ask with the same CAs at each attempt, and reading certificates takes most of the time of one. */
+let latest: { pem: string; protocols: readonly string[] } = { pem: '', protocols: [] };
+
 /**
  * The protocols with which a client of a gateway asks for a chain that its pinned CAs accept: the gateway may have a certificate
  * of a public CA for the same name. Earlier gateways ignore them.
@@ -39,8 +42,14 @@ export function certificatesIn(pem: string | Uint8Array): X509Certificate[] {
  * @returns none for the CAs of an operating system
  */
 export function pinnedProtocols(pem: string | Uint8Array | null | undefined): string[] {
-  const pinned = pem ? [...new Set(certificatesIn(pem).map(caIdOf))] : [];
-  // Servers of HTTP break off when they know none of the protocols.
+  const text = Buffer.from(pem ?? '').toString('latin1');
+  if (text !== latest.pem)
+    latest = { pem: text, protocols: protocolsFor([...new Set(certificatesIn(text).map(caIdOf))]) };
+  return [...latest.protocols];
+}
+
+/** Servers of HTTP break off when they know none of the protocols. */
+function protocolsFor(pinned: readonly string[]): string[] {
   return pinned.length === 0 || pinned.length > MAX_PINNED ? [] : [...pinned.map((id) => PREFIX + id), 'http/1.1'];
 }
 

@@ -2,13 +2,17 @@ import type { Socket } from 'node:net';
 import { TLSSocket, type TLSSocketOptions } from 'node:tls';
 import { clientNetwork } from '../network/ip-address.ts';
 import { MeteredConnection } from '../network/metered-connection.ts';
-import { runInTurn } from '../time/loop-turn.ts';
+import { runInTurn, turnTime } from '../time/loop-turn.ts';
 
 /** Bytes that are taken while a client waits for its turn; a ClientHello has some hundreds. */
 const MAX_EARLY_BYTES = 16_384;
 
 /** Turns that a network asks for at a time. */
 const MAX_TURNS = 16;
+/** One turn of so many is for clients first, the others for agents. */
+const CLIENTS_TURN = 4;
+/** Milliseconds for which peers may wait and still be served in their order. */
+const IN_ORDER_MS = 2_000;
 
 export interface HandshakeEvents {
   /** Whose endpoint the client has come to, when it may present certificates: see {@link MeteredConnection}. */
@@ -27,21 +31,26 @@ export interface HandshakeEvents {
  * millisecond, and anyone may ask for thousands.
  *
  * @param socket must have a listener for errors; its bytes are unread
- * @returns null when the handshake failed, or the client left before its turn
+ * @param options a function is called in the client's turn: a context takes as long as a handshake
+ * @returns null when the handshake failed, or the client left before its turn @throws what the function throws
  */
 export function performHandshake(
   socket: Socket,
-  options: TLSSocketOptions,
+  options: TLSSocketOptions | (() => TLSSocketOptions),
   { owner = '', isAgent = false, onBegin, onError }: HandshakeEvents = {},
 ): Promise<TLSSocket | null> {
   if (socket.destroyed) return Promise.resolve(null);
-  return new Promise((resolve) => {
+  return new Promise((resolve, reject) => {
     const left = () => resolve(null);
     socket.once('close', left);
     inTurn(socket, isAgent, () => {
       socket.off('close', left);
       onBegin?.();
-      resolve(handshake(socket, options, owner, onError));
+      try {
+        resolve(handshake(socket, typeof options === 'function' ? options() : options, owner, onError));
+      } catch (error) {
+        reject(error);
+      }
     });
   });
 }
@@ -72,16 +81,22 @@ function inTurn(socket: Socket, isAgent: boolean, begin: () => void): void {
   socket.on('readable', read).on('end', leave).on('close', closed);
 }
 
+interface Waiting {
+  begin: () => void;
+  /** Milliseconds of `performance.now()`. */
+  since: number;
+}
+
 /**
- * The peers of one network that wait for their handshakes. Agents and clients take turns: while agents come back, clients that
- * wait for them would keep them out. Of each, the newest goes first: when there are more than can be served in time, it is the
- * one that waits the longest before it gives up.
+ * The peers of one network that wait for their handshakes. Agents have most of the turns: after a restart, clients that wait for
+ * them would keep them out. Of each, the first goes first. When there are more than can be served in time, the newest does, as it
+ * waits the longest before it gives up.
  */
 class Line {
   static readonly #all = new Map<string, Line>();
-  readonly #agents: (() => void)[] = [];
-  readonly #clients: (() => void)[] = [];
-  #isAgentsTurn = true;
+  readonly #agents: Waiting[] = [];
+  readonly #clients: Waiting[] = [];
+  #served = 0;
   /** Turns that it has asked for. */
   #turns = 0;
 
@@ -94,14 +109,14 @@ class Line {
   }
 
   add(begin: () => void, isAgent: boolean): void {
-    (isAgent ? this.#agents : this.#clients).push(begin);
+    (isAgent ? this.#agents : this.#clients).push({ begin, since: turnTime() });
     this.#askForTurns();
   }
 
   /** The peer has left. */
   remove(begin: () => void): void {
     for (const waiting of [this.#agents, this.#clients]) {
-      const at = waiting.indexOf(begin);
+      const at = waiting.findIndex((peer) => peer.begin === begin);
       if (at >= 0) waiting.splice(at, 1);
     }
   }
@@ -116,12 +131,19 @@ class Line {
 
   #serve(): void {
     this.#turns -= 1;
-    const [first, second] = this.#isAgentsTurn ? [this.#agents, this.#clients] : [this.#clients, this.#agents];
-    const begin = first.pop() ?? second.pop();
-    this.#isAgentsTurn = !this.#isAgentsTurn;
+    this.#served += 1;
+    const isClientsTurn = this.#served % CLIENTS_TURN === 0;
+    const [first, second] = isClientsTurn ? [this.#clients, this.#agents] : [this.#agents, this.#clients];
+    const next = nextOf(first) ?? nextOf(second);
     this.#askForTurns();
-    begin?.();
+    next?.begin();
   }
+}
+
+function nextOf(waiting: Waiting[]): Waiting | undefined {
+  const [oldest] = waiting;
+  const isLate = oldest !== undefined && turnTime() - oldest.since > IN_ORDER_MS;
+  return isLate ? waiting.pop() : waiting.shift();
 }
 
 async function handshake(

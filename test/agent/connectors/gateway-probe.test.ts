@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { connect, createServer as createPlainServer, type Server } from 'node:net';
 import { createServer } from 'node:tls';
 import { describe, expect, it } from 'vitest';
-import { probeGateway } from '../../../src/agent/connectors/gateway-probe.ts';
+import { probeGateway, waitUntilReachable } from '../../../src/agent/connectors/gateway-probe.ts';
 import { CLOUD_CA as OTHER_CA } from '../../../src/agent/connectors/gateway-route.ts';
 import { issueCertificate } from '../../support/certificates.ts';
 import { serving } from '../../support/loopback.ts';
@@ -82,4 +82,24 @@ describe('names a captive portal that', () => {
     const silent = createPlainServer((socket) => socket.on('error', () => {}).resume());
     await expect(probed(silent, OTHER_CA, new SteeredClock())).rejects.toThrow(/no answer within 12 s.*captive portal/);
   });
+});
+
+it('probes a gateway that has accepted the connection more seldom: its process is being replaced', async () => {
+  const within8s = async (isConnected: boolean) => {
+    const clock = new SteeredClock();
+    const over = new AbortController();
+    let probes = 0;
+    const probe = (_: AbortSignal, onConnected?: () => void) => {
+      probes += 1;
+      if (isConnected) onConnected?.();
+      return new Promise<never>(() => {});
+    };
+    const waiting = waitUntilReachable(probe, { clock }, over.signal, () => {});
+    await clock.advanceUntil(clock.sleep(8_000));
+    over.abort();
+    await expect(waiting).rejects.toThrow();
+    return probes;
+  };
+  expect(await within8s(false)).toBeGreaterThan(5);
+  expect(await within8s(true)).toBeLessThanOrEqual(3);
 });

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 import { connect as connectTls, createSecureContext } from 'node:tls';
-import { expect, it, onTestFinished } from 'vitest';
+import { expect, it, onTestFinished, vi } from 'vitest';
 import { noteArrival } from '../../../src/lib/time/loop-turn.ts';
 import { performHandshake } from '../../../src/lib/tls/server-handshake.ts';
 import { TLS_SERVER_OPTIONS } from '../../../src/lib/tls/tls-options.ts';
@@ -52,16 +52,23 @@ it('a connection that has ended already gets no handshake', async () => {
   expect(await performHandshake(accepted, OPTIONS)).toBeNull();
 });
 
+const [A, C] = [true, false];
+
 it.each([
-  ['of clients that wait, the newest is served first', [false, false, false], [2, 1, 0]],
-  ['agents and clients of one network take turns', [true, true, false, false], [1, 3, 0, 2]],
-])('%s', async (_, areAgents, order) => {
+  ['clients are served in their order', 0, [C, C, C], [0, 1, 2]],
+  ['once clients wait for longer, the newest is served first', 2_500, [C, C, C], [2, 1, 0]],
+  ['of one network, every fourth is a client', 0, [C, C, A, A, A, A, A], [2, 3, 4, 0, 5, 6, 1]],
+])('%s', async (_, lateMs, areAgents, order) => {
   const pairs = await Promise.all(areAgents.map(() => pair()));
   const hello = await helloOf({});
   for (const { client, accepted } of pairs) {
     client.write(hello);
     await once(accepted, 'readable');
   }
+  const now = performance.now.bind(performance);
+  let asked = 0;
+  const clock = vi.spyOn(performance, 'now').mockImplementation(() => now() + lateMs * asked++);
+  onTestFinished(() => clock.mockRestore());
   const begun: number[] = [];
   pairs.forEach(({ accepted }, at) => {
     const isAgent = areAgents[at] === true;

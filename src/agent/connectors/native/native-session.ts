@@ -101,9 +101,9 @@ export function openNativeLink(options: GatewayLinkOptions): GatewayLink {
   const probed = new ProbedConnection(() => socketOptions(fixed), route.probe, clock);
   return {
     ...route,
-    probe: (signal) => {
+    probe: (signal, onConnected) => {
       if (budget && !budget.mayConnect) throw new Error(budget.problem);
-      return probed.probe(signal);
+      return probed.probe(signal, onConnected);
     },
     progress,
     isMetered: () => pace.kind === 'metered',

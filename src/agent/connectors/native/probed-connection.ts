@@ -22,10 +22,11 @@ export class ProbedConnection {
     private readonly clock: Clock,
   ) {}
 
-  probe: GatewayProbe = async (signal) => {
+  probe: GatewayProbe = async (signal, onConnected) => {
     if (!this.#isTrusted) return this.#look(signal);
     const options = this.options();
     const tcp = await options.dial(options.address, signal);
+    onConnected?.();
     const peer = tcp.remoteAddress ?? null;
     try {
       const secure = (own: AbortSignal) => secureGateway(tcp, options, own);

@@ -53,8 +53,8 @@ export function openSdkLink(options: GatewayLinkOptions): GatewayLink {
   let isOutOfTime = false;
   // The SDK asks for no chain.
   let hasOtherChain = false;
-  const probe: GatewayRoute['probe'] = async (signal) => {
-    const plain = await route.plainProbe(signal);
+  const probe: GatewayRoute['probe'] = async (signal, onConnected) => {
+    const plain = await route.plainProbe(signal, onConnected);
     const asksAgain = plain.isOfOtherCa === true && route.protocols.length > 0;
     const answer = asksAgain ? await route.probe(signal) : plain;
     hasOtherChain = asksAgain && answer.isOfOtherCa !== true;

@@ -52,10 +52,12 @@ export class Handshakes {
     const { protocols, demands = EDGE_TERMINATION, owner = '', isAgent = false } = options;
     const pair = await this.#pairFor(client, demands);
     const tickets = isAgent ? this.agentTickets : null;
-    const secureContext = this.#contexts.contextFor(pair, this.#withAuthorities(demands), tickets);
     const requestCert = demands.clientAuthorities.length > 0;
     const rejectUnauthorized = requestCert && demands.clientVerification !== 'request';
-    const tls = { secureContext, requestCert, rejectUnauthorized, ...(protocols && { ALPNProtocols: protocols }) };
+    const tls = () => {
+      const secureContext = this.#contexts.contextFor(pair, this.#withAuthorities(demands), tickets);
+      return { secureContext, requestCert, rejectUnauthorized, ...(protocols && { ALPNProtocols: protocols }) };
+    };
     const secured = await performHandshake(socket, tls, { owner, isAgent, onBegin: handshakeBegins });
     if (secured === null) return null;
     if (rejectUnauthorized && !isClientVerified(secured, demands)) {

@@ -30,8 +30,11 @@ const LINGER_MS = 1000;
 /** The same, as often as it has sent some meanwhile: many clients read once they have sent their whole request. */
 const LINGERS = 30;
 
-/** Milliseconds after which an idle connection ends when the gateway stops; clients that send a request are told earlier. */
-const FINISH_IDLE_MS = 1000;
+/**
+ * Milliseconds after which an idle connection ends when the gateway stops. Clients that send a request earlier are told in its
+ * response: one that is on its way when the connection ends is lost.
+ */
+const FINISH_IDLE_MS = 3000;
 
 /** Requests of one connection that are served before others get their turn. */
 const REQUESTS_PER_TURN = 4;
