@@ -1,7 +1,8 @@
 /**
  * Agents that keep to the protocol and do little else, as many as a process holds. They come back as agents of this project do.
- * Arguments: JSON, see {@link LightAgents}. Prints {online, back, failed} four times a second: how many have a session with their
- * endpoint; since the last line, the numbers of those that have got one, and how many attempts have failed.
+ * Arguments: JSON, see {@link LightAgents}. Prints {online, sessions, back, failed} four times a second: how many have a session with
+ * their endpoint, and how many such sessions there were; since the last line, the numbers of those that have got one, and how many
+ * attempts have failed, by reason.
  */
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
@@ -21,9 +22,11 @@ export interface LightAgents {
   /** Agents take turns with them. */
   authtokens: readonly string[];
   count: number;
+  /** The number of its first agent, so that the endpoints of several processes differ; left out: 0. */
+  first?: number;
 }
 
-const { address, caFile, authtokens, count } = JSON.parse(process.argv[2] ?? '{}') as LightAgents;
+const { address, caFile, authtokens, count, first = 0 } = JSON.parse(process.argv[2] ?? '{}') as LightAgents;
 const [host = '', port = ''] = address.split(':');
 const ca = readFileSync(caFile);
 
@@ -43,8 +46,9 @@ const ANSWER = Buffer.from('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok');
 
 const attempts = new Limiter(AT_ONCE);
 let online = 0;
+let sessions = 0;
 let back: number[] = [];
-let failed = 0;
+let failed: Record<string, number> = {};
 
 const wait = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms));
 
@@ -90,8 +94,9 @@ class LightAgent {
     for (let failures = 0; ; failures += 1) {
       try {
         return await attempts.run(() => this.#connect());
-      } catch {
-        failed += 1;
+      } catch (error) {
+        const { message } = error as Error;
+        failed[message] = (failed[message] ?? 0) + 1;
         await wait(backoffDelay(failures, BROKEN_OFF));
       }
     }
@@ -114,6 +119,7 @@ class LightAgent {
       throw error;
     }
     online += 1;
+    sessions += 1;
     back.push(this.number);
     return { lost };
   }
@@ -167,10 +173,10 @@ async function call(connection: Connection, type: number, body: object): Promise
 }
 
 const limiter = new Limiter(AT_FIRST);
-for (let number = 0; number < count; number += 1) void limiter.run(() => new LightAgent(number).start());
-console.log(JSON.stringify({ online, back, failed }));
+for (let number = first; number < first + count; number += 1) void limiter.run(() => new LightAgent(number).start());
+console.log(JSON.stringify({ online, sessions, back, failed }));
 setInterval(() => {
-  console.log(JSON.stringify({ online, back, failed }));
+  console.log(JSON.stringify({ online, sessions, back, failed }));
   back = [];
-  failed = 0;
+  failed = {};
 }, 250);

@@ -298,9 +298,14 @@ export const LinkKindCommand = z.object({ Metered: z.boolean().nullable() });
 
 export const CommandAnswer = z.object({ Error: text });
 
+/** The longest time that an agent lets a gateway keep it away. */
+const MOST_RETRY_AFTER_S = 600;
+
 /** Answers that agents get; `Error` is set when the gateway refuses. */
 export const AuthAnswer = z.object({
   Error: text,
+  /** With an error: when the agent may try again. Of this project only. */
+  RetryAfterS: z.int().min(1).max(MOST_RETRY_AFTER_S).nullable().catch(null),
   ClientId: text,
   Extra: z
     .object({

@@ -5,13 +5,17 @@ import type { Channel, ChannelReceiver } from './channel.ts';
  * and SDKs take the code from a line of its own that begins with `ERR_NGROK_` (observed with `@ngrok/ngrok` 1.7.0).
  */
 export class RpcError extends Error {
+  /** Seconds after which a retry may work; null: the caller decides. */
+  readonly retryAfterS: number | null;
+
   constructor(
     readonly code: string,
     message: string,
-    options: ErrorOptions = {},
+    { retryAfterS = null, ...options }: ErrorOptions & { retryAfterS?: number | null } = {},
   ) {
     super(message, options);
     this.name = 'RpcError';
+    this.retryAfterS = retryAfterS;
   }
 }
 
@@ -157,7 +161,8 @@ export class RpcResponder implements ChannelReceiver {
       this.#consumed = given.consumed;
       body = given.body;
     } catch (error) {
-      body = { Error: this.#errorText(error) };
+      const RetryAfterS = error instanceof RpcError ? error.retryAfterS : null;
+      body = { Error: this.#errorText(error), ...(RetryAfterS !== null && { RetryAfterS }) };
     }
     this.channel.write(Buffer.from(JSON.stringify(body)));
     this.channel.end();

@@ -203,6 +203,8 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   );
   const othersServe = () => cluster?.nodes.othersServe ?? false;
   const options = await withEqualSettings(given, store, { othersServe, log });
+  // Before anybody waits: loading takes a sixth of a second. An embedded gateway spares its device what nobody asks for.
+  if (options.recordsPolicies !== false) await import('./api/management-api.ts');
 
   // What all parts from here on share. The counters leave out what another gateway has passed on and counts itself.
   const { ip = null, httpsPorts = null } = options;

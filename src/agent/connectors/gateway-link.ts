@@ -91,14 +91,18 @@ export interface GatewaySession {
 }
 
 export class SessionRefused extends Error {
+  /** When the gateway wants the agent back, in seconds; null: it did not say. */
+  readonly retryAfterS: number | null;
+
   /** @param code the gateway's; null when the gateway did not refuse it */
   constructor(
     readonly code: string | null,
     message: string,
-    options?: ErrorOptions,
+    { retryAfterS = null, ...options }: ErrorOptions & { retryAfterS?: number | null } = {},
   ) {
     super(message, options);
     this.name = 'SessionRefused';
+    this.retryAfterS = retryAfterS;
   }
 }
 

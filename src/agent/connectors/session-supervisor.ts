@@ -195,6 +195,8 @@ export class SessionSupervisor {
     const code = error instanceof SessionRefused ? error.code : null;
     this.#failures += 1;
     this.#noteFailure(code, code === null ? describe(error, answer) : messageOf(error));
+    const retryAfterS = error instanceof SessionRefused ? error.retryAfterS : null;
+    if (retryAfterS !== null) return this.#stayAway(retryAfterS, signal);
     if (code !== null) return this.#backOff(REFUSED, signal);
     return answer.problem === null ? this.#backOff(BROKEN_OFF, signal) : this.#untilTrusted(signal);
   }
@@ -253,6 +255,12 @@ export class SessionSupervisor {
   #backOff(policy: BackoffPolicy, signal: AbortSignal): Promise<void> {
     const { clock } = this.deps;
     return clock.sleep(backoffDelay(this.#failures, policy, clock.random), signal);
+  }
+
+  /** Up to half as long again as the gateway wants, so that a fleet does not retry in step. */
+  #stayAway(seconds: number, signal: AbortSignal): Promise<void> {
+    const { clock } = this.deps;
+    return clock.sleep(1000 * seconds * (1 + clock.random() / 2), signal);
   }
 
   /** One to two seconds, so that a fleet does not retry in step. */

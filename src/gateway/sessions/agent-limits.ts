@@ -1,4 +1,3 @@
-import { setImmediate as nextTurn } from 'node:timers/promises';
 import { GLITCHES } from '../../agent-protocol/connection-limits.ts';
 import { RpcError } from '../../agent-protocol/rpc.ts';
 import { BoundedMap } from '../../lib/bounded-map.ts';
@@ -7,6 +6,7 @@ import { Repeats } from '../../lib/log/repeats.ts';
 import { availableMemory, MemoryBudget } from '../../lib/memory-budget.ts';
 import { clientNetwork } from '../../lib/network/ip-address.ts';
 import { type Clock, systemClock } from '../../lib/time/clock.ts';
+import { runInTurn } from '../../lib/time/loop-turn.ts';
 import { type BucketRate, TokenBucket, TokenBuckets } from '../../lib/time/token-bucket.ts';
 import type { AgentLimits } from '../../settings/gateway-settings.ts';
 
@@ -118,15 +118,30 @@ const PROCESSOR_SHARE = 0.25;
 const BURST_MS = 10_000;
 const MAX_REMEMBERED = 10_000;
 
+/** Turns that a payer asks for at a time. */
+const MAX_TURNS = 16;
+
 interface Line {
-  last: Promise<void>;
+  readonly requests: LinedRequest[];
+  /** Turns that it has asked for, and has not had. */
+  turns: number;
+  /** Whether it has to wait before its next request. */
+  isInDebt: boolean;
   /** Milliseconds of its share. */
-  time: TokenBucket;
+  readonly time: TokenBucket;
+}
+
+interface LinedRequest {
+  readonly size: number;
+  /** Whether nobody waits for the answer any more. */
+  isOver(): boolean;
+  handle(): void;
+  refuse(): void;
 }
 
 /**
- * Shares the processor among authtokens: in each turn of the event loop, one request of each is handled. Authtokens that
- * send too much have to wait; SDKs send the next request when they have the answer to the last.
+ * Shares the processor among authtokens: they take turns, and all of them have a limited part of each turn of the event loop. Those
+ * that send too much have to wait.
  */
 export class RequestTurns {
   readonly #lines = new BoundedMap<string, Line>(MAX_REMEMBERED);
@@ -144,33 +159,63 @@ export class RequestTurns {
    * @param isOver whether nobody waits for the answer any more: the request takes no turn then, and {@link RpcError} is
    * thrown
    */
-  async serve<T>(
-    payer: string,
-    size: number,
-    handle: () => Promise<T>,
-    isOver: () => boolean = () => false,
-  ): Promise<T> {
+  serve<T>(payer: string, size: number, handle: () => Promise<T>, isOver: () => boolean = () => false): Promise<T> {
     const time = () => new TokenBucket({ burst: this.burstMs, perMs: 1 }, this.clock.now());
-    const line = this.#lines.get(payer) ?? { last: Promise.resolve(), time: time() };
-    line.last = line.last.then(() => (isOver() ? undefined : this.#turn(line, size)));
+    const line = this.#lines.get(payer) ?? { requests: [], turns: 0, isInDebt: false, time: time() };
     this.#lines.set(payer, line);
-    await line.last;
-    if (isOver()) throw new RpcError('ERR_NGROK_741', 'the session has ended');
-    const start = this.clock.now();
-    try {
-      return handle();
-    } finally {
-      const now = this.clock.now();
-      line.time.take(Math.max(0, (now - start) / PROCESSOR_SHARE - priceOf(size)), now);
+    return new Promise((resolve, reject) => {
+      const refuse = () => reject(new RpcError('ERR_NGROK_741', 'the session has ended'));
+      line.requests.push({ size, isOver, handle: () => resolve(handle()), refuse });
+      this.#askForTurns(payer, line);
+    });
+  }
+
+  #askForTurns(payer: string, line: Line): void {
+    if (line.isInDebt) return;
+    while (line.turns < Math.min(MAX_TURNS, line.requests.length)) {
+      line.turns += 1;
+      runInTurn(payer, () => void this.#serveNext(payer, line));
     }
   }
 
-  async #turn(line: Line, size: number): Promise<void> {
-    await nextTurn();
-    const now = this.clock.now();
-    line.time.take(priceOf(size), now);
-    const waitMs = line.time.waitMs(0, now);
-    if (waitMs > 0) await this.clock.sleep(waitMs);
+  async #serveNext(payer: string, line: Line): Promise<void> {
+    line.turns -= 1;
+    if (line.isInDebt) return;
+    const request = this.#next(line);
+    if (!request) return;
+    const { time } = line;
+    time.take(priceOf(request.size), this.clock.now());
+    const waitMs = time.waitMs(0, this.clock.now());
+    if (waitMs > 0) {
+      line.isInDebt = true;
+      await this.clock.sleep(waitMs);
+      line.isInDebt = false;
+    }
+    this.#handle(line, request);
+    this.#askForTurns(payer, line);
+  }
+
+  /** Those that nobody waits for take no turn. */
+  #next({ requests }: Line): LinedRequest | undefined {
+    for (;;) {
+      const request = requests.shift();
+      if (!request?.isOver()) return request;
+      request.refuse();
+    }
+  }
+
+  #handle({ time }: Line, { size, isOver, handle, refuse }: LinedRequest): void {
+    if (isOver()) {
+      refuse();
+      return;
+    }
+    const start = this.clock.now();
+    try {
+      handle();
+    } finally {
+      const now = this.clock.now();
+      time.take(Math.max(0, (now - start) / PROCESSOR_SHARE - priceOf(size)), now);
+    }
   }
 }
 

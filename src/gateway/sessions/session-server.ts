@@ -27,7 +27,7 @@ import type { AddressLeasing } from './endpoint-binder.ts';
 import { FormerDeviceRefused, RefusalLog } from './refusal-log.ts';
 import { SessionSet } from './session-set.ts';
 
-/** Connections that have not authenticated, and as many with an unfinished handshake. */
+/** Connections that have not authenticated, and as many with an unfinished handshake, whatever sessions there are. */
 export const MAX_UNAUTHENTICATED = 256;
 /**
  * When all agents come back at once, most of them wait for their handshakes: those that are refused would come again and again.
@@ -35,6 +35,11 @@ export const MAX_UNAUTHENTICATED = 256;
  */
 const WAITING_SHARE = 1 / 2;
 const MOST_WAITING = 4096;
+/** Those that have had their turn, and need a round trip or two: a link may have one of a second. */
+const UNDER_WAY_SHARE = 1 / 8;
+const MOST_UNDER_WAY = 768;
+/** Agents that find no place come back so much later, if they are this project's: a session ends seldom. */
+const FULL_RETRY_AFTER_S = 30;
 const SESSION_ID = /^ts_[0-9A-Za-z]{27}$/;
 const HANDSHAKE_MS = 10_000;
 /** Some 4,000 attempts to authenticate from one network at once: thousands of agents may share an address. */
@@ -78,9 +83,9 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
   readonly #logged: LoggedSessions;
   readonly #memory: AgentMemory;
   readonly #unauthenticated: PendingConnections<AgentLink>;
-  readonly #handshaking: PendingConnections<PendingHandshake>;
-  /** Those that have sent their ClientHello. */
+  /** Those that wait for their handshakes, or have not sent their ClientHello. */
   readonly #waiting: PendingConnections<PendingHandshake>;
+  readonly #handshaking: PendingConnections<PendingHandshake>;
   /** Those on the port for agents that have no TLS yet, or are passed on. */
   readonly #unsecured = new Set<Socket>();
   readonly #sessions = new SessionSet<AgentSession>();
@@ -123,20 +128,15 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
   ) {
     super();
     const { options, shares, log } = context;
-    const limit = Math.min(MAX_UNAUTHENTICATED, shares.unauthenticated);
+    const least = Math.min(MAX_UNAUTHENTICATED, shares.unauthenticated);
+    /** With a share of the descriptors that sessions do not have as yet. */
+    const upTo = (most: number, share: number) => () =>
+      least + Math.min(most, Math.max(0, (this.#limits.sessions - this.#sessions.size) * share));
     const reason = new Error('too many connections that have not authenticated');
-    this.#unauthenticated = new PendingConnections(
-      () => limit,
-      (link) => link.end(reason),
-    );
-    this.#handshaking = new PendingConnections(
-      () => limit,
-      ({ socket }) => socket.destroy(),
-    );
-    this.#waiting = new PendingConnections(
-      () => limit + Math.min(MOST_WAITING, Math.max(0, (this.#limits.sessions - this.#sessions.size) * WAITING_SHARE)),
-      ({ socket }) => socket.destroy(),
-    );
+    this.#unauthenticated = new PendingConnections(upTo(MOST_UNDER_WAY, UNDER_WAY_SHARE), (link) => link.end(reason));
+    const drop = ({ socket }: PendingHandshake) => socket.destroy();
+    this.#handshaking = new PendingConnections(upTo(MOST_UNDER_WAY, UNDER_WAY_SHARE), drop);
+    this.#waiting = new PendingConnections(upTo(MOST_WAITING, WAITING_SHARE), drop);
     const limits = { ...AGENT_LIMITS, ...options.agentLimits };
     this.#limits = { ...limits, sessions: Math.min(limits.sessions, shares.sessions) };
     this.#optionBytes = new OptionBytes(this.#limits.optionBytes);
@@ -275,7 +275,8 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
       older.end(new EndOfSession('replaced', 'the agent has reconnected'));
     const { sessions: limit } = this.#limits;
     if (this.#sessions.size >= limit && !this.#makeRoom(session)) {
-      throw new RpcError('ERR_NGROK_348', `session limit reached: the gateway has ${limit} sessions`);
+      const message = `session limit reached: the gateway has ${limit} sessions`;
+      throw new RpcError('ERR_NGROK_348', message, { retryAfterS: FULL_RETRY_AFTER_S });
     }
     this.#unauthenticated.delete(link);
     this.#sessions.add(session);
@@ -364,15 +365,13 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
   async #secure(socket: Socket): Promise<void> {
     socket.on('error', () => {});
     const handshake = new PendingHandshake(socket);
-    this.#handshaking.add(handshake);
+    this.#waiting.add(handshake);
     const startTimer = () => setTimeout(() => socket.destroy(), HANDSHAKE_MS);
     let timer = startTimer();
     let secured: TLSSocket | null;
     try {
       const hello = await handshake.readHello();
       clearTimeout(timer);
-      this.#handshaking.delete(handshake);
-      this.#waiting.add(handshake);
       if (hello !== null && this.own.relays?.passAgentOn(socket, 'agents')) return;
       secured = await performHandshake(
         socket,

@@ -81,10 +81,18 @@ type Task = () => void;
 
 /** Milliseconds of processor time of a turn that tasks may begin in. */
 const TURN_MS = 5;
+/** The part of it that handshakes have in any case. */
+const HANDSHAKES_MS = 1;
 /** Tasks of one owner that run in a turn. */
 const TASKS_PER_TURN = 16;
 
-let due = new Map<string, Set<Task>>();
+/** By owner. */
+type Tasks = Map<string, Set<Task>>;
+
+/** Handshakes come after what else there is to do: a gateway that takes more agents than it can serve serves none in time. */
+type Kind = 'work' | 'handshake';
+
+let due: Record<Kind, Tasks> = { work: new Map(), handshake: new Map() };
 let isScheduled = false;
 
 /**
@@ -93,10 +101,10 @@ let isScheduled = false;
  *
  * @param owner for example a client's network
  */
-export function runInTurn(owner: string, task: Task): void {
-  const tasks = due.get(owner);
+export function runInTurn(owner: string, task: Task, kind: Kind = 'work'): void {
+  const tasks = due[kind].get(owner);
   if (tasks) tasks.add(task);
-  else due.set(owner, new Set([task]));
+  else due[kind].set(owner, new Set([task]));
   schedule();
 }
 
@@ -112,29 +120,40 @@ function runTurn(): void {
   else schedule();
 }
 
-/** Node ends what a task has begun with `process.nextTick` before the next one, so that this counts as its time, too. */
+/** What a task has begun with promises and `process.nextTick` ends before the next one, so that this counts as its time, too. */
 function continueTurn(tasks: Iterator<undefined>): void {
-  if (!tasks.next().done) process.nextTick(continueTurn, tasks);
+  if (!tasks.next().done) queueMicrotask(() => process.nextTick(continueTurn, tasks));
 }
 
 /** Runs the tasks of one turn, each when the next value is asked for. */
 function* tasksOfTurn(): Generator<undefined> {
-  const tasks = due;
+  const { work, handshake } = due;
   // What tasks ask for is for the next turn.
-  due = new Map();
+  due = { work: new Map(), handshake: new Map() };
   try {
-    yield* runSome(tasks);
+    const span = new ProcessorSpan();
+    yield* runSome(work, () => span.hasTaken(handshake.size > 0 ? TURN_MS - HANDSHAKES_MS : TURN_MS));
+    if (handshake.size === 0) return;
+    const own = new ProcessorSpan();
+    yield* runSome(handshake, () => span.hasTaken(TURN_MS) && own.hasTaken(HANDSHAKES_MS));
   } finally {
-    // Those that had to wait go first.
     const added = due;
-    due = tasks;
-    for (const [owner, more] of added) for (const task of more) runInTurn(owner, task);
-    if (due.size > 0) schedule();
+    // Those that had to wait go first.
+    due = { work: joined(work, added.work), handshake: joined(handshake, added.handshake) };
+    if (due.work.size + due.handshake.size > 0) schedule();
   }
 }
 
-function* runSome(tasks: Map<string, Set<Task>>): Generator<undefined> {
-  const span = new ProcessorSpan();
+function joined(tasks: Tasks, added: Tasks): Tasks {
+  for (const [owner, more] of added) {
+    const own = tasks.get(owner) ?? new Set();
+    for (const task of more) own.add(task);
+    tasks.set(owner, own);
+  }
+  return tasks;
+}
+
+function* runSome(tasks: Tasks, isTimeUp: () => boolean): Generator<undefined> {
   for (let round = 0; round < TASKS_PER_TURN && tasks.size > 0; round++) {
     for (const owner of [...tasks.keys()]) {
       const own = tasks.get(owner) ?? new Set();
@@ -146,7 +165,7 @@ function* runSome(tasks: Map<string, Set<Task>>): Generator<undefined> {
       task?.();
       if (tasks.size === 0) return;
       yield;
-      if (span.hasTaken(TURN_MS)) return;
+      if (isTimeUp()) return;
     }
   }
 }

@@ -143,6 +143,21 @@ it('comes back within half a second of the end of four sessions, and after a pau
   await supervisor.stop();
 });
 
+it('comes back when a gateway that refuses it says so, and no sooner', async () => {
+  const { clock, world, supervisor, session } = await supervised();
+  world.connect = async () => {
+    throw new SessionRefused('ERR_NGROK_348', 'session limit reached', { retryAfterS: 30 });
+  };
+  supervisor.start();
+  await clock.advance(29_000);
+  expect(world.attempts).toBe(1);
+  world.connect = async () => session();
+  await clock.advance(17_000);
+  expect(world.attempts).toBe(2);
+  expect(supervisor.status.state).toBe('online');
+  await supervisor.stop();
+});
+
 it('keeps its session when an old address comes back, or routes change for a moment', async () => {
   const { clock, world, supervisor } = await supervised();
   supervisor.start();

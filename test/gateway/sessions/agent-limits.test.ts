@@ -54,12 +54,12 @@ function setUp() {
   return { clock, handled, ask };
 }
 
-it('handles one request of each authtoken in a turn of the event loop', async () => {
+it('handles requests of authtokens in turns, however many one of them has', async () => {
   const { handled, ask } = setUp();
   for (let count = 0; count < 100; count++) ask('many');
-  ask('one');
-  while (!handled.includes('one')) await new Promise((resolve) => setImmediate(resolve));
-  expect(handled.length).toBeLessThan(4);
+  ask('once');
+  while (!handled.includes('once')) await new Promise((resolve) => setImmediate(resolve));
+  expect(handled.indexOf('once')).toBeLessThan(4);
 });
 
 it('handles ten thousand small requests at once, and lets an authtoken with too many large ones wait', async () => {

@@ -318,11 +318,11 @@ describe('commands to an agent', () => {
 
 describe('idle connections', () => {
   it('do not block agents, before or after their handshake', async () => {
-    const gateway = await SessionGateway.start(0, undefined, { unauthenticated: 2 });
+    const gateway = await SessionGateway.start(0, undefined, { unauthenticated: 2, limits: { sessions: 4 } });
     const early = await gateway.agent().connect();
     const [first] = [await gateway.rawClient(), await gateway.rawClient(), await gateway.rawClient()];
     await once(first.resume(), 'close');
-    const silent = Array.from({ length: 3 }, () => connect(gateway.port, '127.0.0.1').on('error', () => {}));
+    const silent = Array.from({ length: 8 }, () => connect(gateway.port, '127.0.0.1').on('error', () => {}));
     onTestFinished(() => silent.forEach((socket) => void socket.destroy()));
     await once((silent[0] as Socket).resume(), 'close');
     const late = await gateway.agent().connect();
@@ -333,7 +333,7 @@ describe('idle connections', () => {
 
 describe('silent TCP connections', () => {
   it('are closed before an agent that is still in its handshake', async () => {
-    const gateway = await SessionGateway.start(0, undefined, { unauthenticated: 4 });
+    const gateway = await SessionGateway.start(0, undefined, { unauthenticated: 4, limits: { sessions: 1 } });
     const slow = connect(gateway.port, '127.0.0.1').on('error', () => {});
     onTestFinished(() => void slow.destroy());
     slow.write(Buffer.from('160301', 'hex'));
@@ -384,7 +384,7 @@ describe('a crowd at another address that sends more than agents have sent', () 
   };
 
   it('keeps none of them out by halves of a ClientHello', async () => {
-    const gateway = await SessionGateway.start(0, undefined, { unauthenticated: 32 });
+    const gateway = await SessionGateway.start(0, undefined, { unauthenticated: 32, limits: { sessions: 8 } });
     const crowd = crowdOf(60, () => {
       const socket = connect({ port: gateway.port, host: '127.0.0.1', localAddress: '127.0.0.9' });
       socket.write(Buffer.from('16030102', 'hex'));
@@ -396,7 +396,7 @@ describe('a crowd at another address that sends more than agents have sent', () 
   });
 
   it('keeps none of them out by halves of AUTH', async () => {
-    const gateway = await SessionGateway.start(0, undefined, { unauthenticated: 8 });
+    const gateway = await SessionGateway.start(0, undefined, { unauthenticated: 8, limits: { sessions: 16 } });
     // Its AUTH comes late.
     const agent = await rawAgent(gateway);
     const crowd = crowdOf(12, () => {
@@ -565,7 +565,8 @@ describe('a hostile or broken agent', () => {
     const gateway = await SessionGateway.start(0, undefined, { limits: { sessions: 3 } });
     const agents = [await rawAgent(gateway), await rawAgent(gateway), await rawAgent(gateway)];
     for (const agent of agents) expect((await agent.call(0, auth(gateway))).Error).toBeUndefined();
-    expect((await (await rawAgent(gateway)).call(0, auth(gateway))).Error).toMatch(/3 sessions.*ERR_NGROK_348$/s);
+    const refused = await (await rawAgent(gateway)).call(0, auth(gateway));
+    expect(refused).toEqual({ Error: expect.stringMatching(/3 sessions.*ERR_NGROK_348$/s), RetryAfterS: 30 });
     const { store } = gateway;
     const { token } = await store.database.write(() => issueCredential(store, { acl: [] }));
     const asOther = { ...auth(gateway), Extra: { AuthToken: token } };

@@ -233,7 +233,7 @@ class NativeSession implements GatewaySession {
     if (answer.Error !== '') {
       this.end('refused');
       const { code, message } = parseRpcError(redact(answer.Error, authtoken));
-      throw new SessionRefused(code, message);
+      throw new SessionRefused(code, message, { retryAfterS: answer.RetryAfterS });
     }
     resumption.clientId = answer.ClientId;
     this.#links.extend(answer.Extra);
