@@ -307,6 +307,12 @@ describe('a session', () => {
   });
 });
 
+it('an agent with the SDK says that there is no room for its session', async () => {
+  const gateway = await SessionGateway.start(0, undefined, { limits: { sessions: 1 } });
+  await gateway.agent().connect();
+  await expect(gateway.agent().connect()).rejects.toThrow('ERR_NGROK_348');
+});
+
 describe('commands to an agent', () => {
   it('fail with the reason when there is no handler', async () => {
     const gateway = await SessionGateway.start();
