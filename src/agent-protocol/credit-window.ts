@@ -18,6 +18,8 @@ interface CreditBounds {
   starting: number;
   /** The same, once more of it does not make the stream faster. */
   cruising: number;
+  /** After so many samples, twice the credit is tried again; each time in vain doubles them. Left out: never. */
+  again?: number;
 }
 
 /**
@@ -32,6 +34,11 @@ export class CreditWindow {
   #gain: number;
   #best = 0;
   #samplesWithoutGrowth = 0;
+  /** Credit while more is tried, at least. */
+  #floor: number;
+  /** Samples until more is tried again, and how many there were the last time. */
+  #samplesLeft: number;
+  #pause: number;
 
   constructor(
     private readonly bounds: CreditBounds,
@@ -39,6 +46,9 @@ export class CreditWindow {
   ) {
     this.target = bounds.initial;
     this.#gain = bounds.starting;
+    this.#floor = bounds.initial;
+    this.#pause = bounds.again ?? Number.POSITIVE_INFINITY;
+    this.#samplesLeft = this.#pause;
   }
 
   /**
@@ -53,20 +63,39 @@ export class CreditWindow {
     if (this.#samples.length > SAMPLES) this.#samples.shift();
     this.#bytes = 0;
     this.since = now;
-    const { least, initial, most, step, cruising } = this.bounds;
+    const { least, most, step, cruising } = this.bounds;
     // What a lost packet has held up arrives at once: too much for one sample, after one with too little.
     const rate = highestRate(this.#samples, this.#gain === cruising ? 2 : 1);
     this.#start(rate);
     const wanted = this.#gain * rate * roundTrip + step;
-    this.target = Math.max(least, Math.min(this.#gain === cruising ? wanted : Math.max(wanted, initial), most, room));
+    this.target = Math.max(least, Math.min(this.#gain === cruising ? wanted : Math.max(wanted, this.#floor), most, room));
   }
 
   #start(rate: number): void {
-    const { cruising } = this.bounds;
-    if (this.#gain === cruising) return;
+    const { cruising, again = Number.POSITIVE_INFINITY } = this.bounds;
+    if (this.#gain === cruising) return this.#tryAgain(rate);
     this.#samplesWithoutGrowth = rate > this.#best * FASTER ? 0 : this.#samplesWithoutGrowth + 1;
-    if (this.#samplesWithoutGrowth === 0) this.#best = rate;
-    else if (this.#samplesWithoutGrowth >= PATIENCE) this.#gain = cruising;
+    if (this.#samplesWithoutGrowth === 0) {
+      this.#best = rate;
+      this.#pause = again;
+    } else if (this.#samplesWithoutGrowth >= PATIENCE) {
+      this.#gain = cruising;
+      this.#samplesLeft = this.#pause;
+    }
+  }
+
+  /**
+   * A peer or a gateway that is busy for a moment looks like a path that is full: less is credited, so less arrives, and nothing else
+   * would ever show that more fits.
+   */
+  #tryAgain(rate: number): void {
+    this.#samplesLeft -= 1;
+    if (this.#samplesLeft > 0) return;
+    this.#pause *= 2;
+    this.#gain = this.bounds.starting;
+    this.#floor = 2 * this.target;
+    this.#best = rate;
+    this.#samplesWithoutGrowth = 0;
   }
 }
 
