@@ -18,8 +18,8 @@ interface CreditBounds {
   starting: number;
   /** The same, once more of it does not make the stream faster. */
   cruising: number;
-  /** After so many samples, twice the credit is tried again; each time in vain doubles them. Left out: never. */
-  again?: number;
+  /** Whether a stream that gets faster all the same starts again. */
+  restarts: boolean;
 }
 
 /**
@@ -34,11 +34,6 @@ export class CreditWindow {
   #gain: number;
   #best = 0;
   #samplesWithoutGrowth = 0;
-  /** Credit while more is tried, at least. */
-  #floor: number;
-  /** Samples until more is tried again, and how many there were the last time. */
-  #samplesLeft: number;
-  #pause: number;
 
   constructor(
     private readonly bounds: CreditBounds,
@@ -46,9 +41,6 @@ export class CreditWindow {
   ) {
     this.target = bounds.initial;
     this.#gain = bounds.starting;
-    this.#floor = bounds.initial;
-    this.#pause = bounds.again ?? Number.POSITIVE_INFINITY;
-    this.#samplesLeft = this.#pause;
   }
 
   /**
@@ -63,38 +55,28 @@ export class CreditWindow {
     if (this.#samples.length > SAMPLES) this.#samples.shift();
     this.#bytes = 0;
     this.since = now;
-    const { least, most, step, cruising } = this.bounds;
+    const { least, initial, most, step, cruising } = this.bounds;
     // What a lost packet has held up arrives at once: too much for one sample, after one with too little.
     const rate = highestRate(this.#samples, this.#gain === cruising ? 2 : 1);
     this.#start(rate);
     const wanted = this.#gain * rate * roundTrip + step;
-    this.target = Math.max(least, Math.min(this.#gain === cruising ? wanted : Math.max(wanted, this.#floor), most, room));
+    this.target = Math.max(least, Math.min(this.#gain === cruising ? wanted : Math.max(wanted, initial), most, room));
   }
 
   #start(rate: number): void {
-    const { cruising, again = Number.POSITIVE_INFINITY } = this.bounds;
-    if (this.#gain === cruising) return this.#tryAgain(rate);
+    const { cruising } = this.bounds;
+    if (this.#gain === cruising) return void this.#restart(rate);
     this.#samplesWithoutGrowth = rate > this.#best * FASTER ? 0 : this.#samplesWithoutGrowth + 1;
-    if (this.#samplesWithoutGrowth === 0) {
-      this.#best = rate;
-      this.#pause = again;
-    } else if (this.#samplesWithoutGrowth >= PATIENCE) {
-      this.#gain = cruising;
-      this.#samplesLeft = this.#pause;
-    }
+    if (this.#samplesWithoutGrowth === 0) this.#best = rate;
+    else if (this.#samplesWithoutGrowth >= PATIENCE) this.#gain = cruising;
   }
 
-  /**
-   * A peer or a gateway that is busy for a moment looks like a path that is full: less is credited, so less arrives, and nothing else
-   * would ever show that more fits.
-   */
-  #tryAgain(rate: number): void {
-    this.#samplesLeft -= 1;
-    if (this.#samplesLeft > 0) return;
-    this.#pause *= 2;
+  /** An end that is busy for a moment looks like a path that is full: less is credited, and so less arrives. */
+  #restart(rate: number): void {
+    const isFaster = this.bounds.restarts && rate > this.#best * FASTER;
+    this.#best = isFaster ? rate : Math.min(this.#best, rate);
+    if (!isFaster) return;
     this.#gain = this.bounds.starting;
-    this.#floor = 2 * this.target;
-    this.#best = rate;
     this.#samplesWithoutGrowth = 0;
   }
 }
@@ -128,6 +110,7 @@ const BOUNDS = {
   starting: 4,
   /** While a lost packet is sent again, what follows it waits, and credit with it: with less, the sender would stop. */
   cruising: 2,
+  restarts: false,
 };
 /** Without data for so many round trips and milliseconds, the next data is another transfer. */
 const QUIET_ROUND_TRIPS = 2;
