@@ -1,8 +1,7 @@
 import ngrok from '@ngrok/ngrok';
 import { onTestFinished } from 'vitest';
 import { openForChanges } from '../../src/gateway/store/open-gateway-store.ts';
-import { issueApiKey, issueCredential } from '../../src/gateway/store/tokens.ts';
-import { ManagementClient } from '../../src/management/client.ts';
+import { issueCredential } from '../../src/gateway/store/tokens.ts';
 import type { ConnectorKind } from '../../src/settings/agent-settings.ts';
 import { persistTunnels } from '../faults/persisted-tunnels.ts';
 import { PublicClient } from '../faults/public-client.ts';
@@ -84,16 +83,14 @@ export class ClusterProcesses {
   }
 
   /**
-   * A device whose tunnel answers `seen`.
+   * A device whose tunnel answers `seen`; it reaches the gateways by the load balancer.
    *
    * @param onRequest called with the target of each request
-   * @param address where it connects; left out: the load balancer
    */
   async startDevice(
     domain: string,
     connector?: ConnectorKind,
     onRequest: (target: string) => void = () => {},
-    address = this.address,
   ): Promise<AgentProcess> {
     const upstream = await startHttpService((req, res) => {
       onRequest(req.url ?? '');
@@ -105,7 +102,7 @@ export class ClusterProcesses {
     persistTunnels(folder, [{ domain, forwards_to: `localhost:${port}`, url: `https://${domain}` }]);
     const agent = AgentProcess.start(folder, {
       NGROK_AUTHTOKEN: this.authtoken,
-      NGROK_SERVER_ADDR: address,
+      NGROK_SERVER_ADDR: this.address,
       NGROK_CA_CERT: this.gateways[0]?.caFile ?? '',
       ...(connector && { AGENT_CONNECTOR: connector }),
     });
@@ -129,18 +126,6 @@ export class ClusterProcesses {
     await this.gateways[at]?.stop();
     await this.gateways[at]?.restart(cli);
     this.#cli = cli;
-  }
-
-  /** A client of the management API of each gateway. */
-  async managementClients(): Promise<ManagementClient[]> {
-    const location = { dataDir: temporaryFolder(), encryptionKey: CLUSTER_KEY, databaseUrl: this.database.url() };
-    const { store, close } = await openForChanges(location, { older: 'upgrade', log: silentLog });
-    const { token: apiKey } = await store.database.write(() => issueApiKey(store, {}));
-    await close();
-    return this.gateways.map(
-      ({ httpsPort, sessionCa: ca }) =>
-        new ManagementClient({ baseUrl: `https://api.localhost:${httpsPort}`, apiKey, ca }),
-    );
   }
 
   /** A client of each gateway. */
