@@ -1,5 +1,5 @@
 /**
- * A device with one agent and one tunnel. Prints {address} of its API; SIGUSR2 prints {bytes, packets, since, state, counted}: what the
+ * A device with one agent and one tunnel. Prints {address} of its API; SIGUSR2 prints {bytes, packets, since, state, secondGateway, counted}: what the
  * device of this namespace has sent and received, with IP headers, and the agent's session. Argument: JSON, see
  * {@link MeasuredDevice}.
  */
@@ -17,6 +17,8 @@ export interface DeviceReading {
   packets: number;
   since: string;
   state: string;
+  /** Where the agent has its second session; null: it has one. */
+  secondGateway: string | null;
   /** What the agent has counted for its data budget; null without one. */
   counted: number | null;
 }
@@ -46,11 +48,12 @@ process.on('SIGUSR2', () => {
     .then((response) => response.json())
     .then((status) => {
       const { session, data_budget: budget } = status as {
-        session: { since: string; state: string };
+        session: { since: string; state: string; second_gateway?: string | null };
         data_budget?: { used_bytes: number } | null;
       };
       const counted = budget?.used_bytes ?? null;
-      console.log(JSON.stringify({ ...reading, since: session.since, state: session.state, counted }));
+      const { since, state, second_gateway: secondGateway = null } = session;
+      console.log(JSON.stringify({ ...reading, since, state, secondGateway, counted }));
     });
 });
 process.once('SIGTERM', () => void agent.stop().then(() => process.exit()));

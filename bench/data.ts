@@ -1,15 +1,19 @@
 import { execFileSync } from 'node:child_process';
+import { PostgresServer } from '../test/support/postgres-server.ts';
 import type { DeviceReading, MeasuredDevice } from './data-device.ts';
 import { isWanted, section } from './support/figures.ts';
 import { temporaryFolder } from './support/folders.ts';
 import { startLink } from './support/link.ts';
-import { type Child, type Place, startScript } from './support/process.ts';
+import { type Child, freePort, type Place, startScript } from './support/process.ts';
 import { runLoad } from './support/requests.ts';
 
 /** Packets as they are on the wire, not those that the kernel hands over in one piece. */
 const LINK = { delay: 30, rate: 20, loss: Number(process.env.BENCH_LOSS ?? 0), queue: 200 };
+/** The device has a session at each of two gateways, which share a database. */
+const TWO_LEGS = 'native, two gateways';
 const DEVICES: Record<string, Record<string, string>> = {
   native: { AGENT_CONNECTOR: 'native' },
+  [TWO_LEGS]: { AGENT_CONNECTOR: 'native' },
   'native, metered': { AGENT_CONNECTOR: 'native', AGENT_LINK: 'metered' },
   'native, with a budget': { AGENT_CONNECTOR: 'native', AGENT_DATA_BUDGET: '50MB/month' },
   sdk: {},
@@ -29,7 +33,9 @@ const REST_S = 2;
 export async function benchData(): Promise<void> {
   const wanted = Object.entries(DEVICES).filter(([name]) => isWanted('BENCH_ROWS', name));
   // Each has a network of its own, and hardly anything to do.
-  const rows = await Promise.all(wanted.map(async ([name, env]) => [name, ...(await measure(env))]));
+  const rows = await Promise.all(
+    wanted.map(async ([name, env]) => [name, ...(await (name === TWO_LEGS ? measureTwoLegs(env) : measure(env)))]),
+  );
   const idle = `idle, a day (from ${IDLE_S} s)`;
   const columns = [
     '',
@@ -43,15 +49,48 @@ export async function benchData(): Promise<void> {
   section('bytes on the wire of a device, both directions, with TCP and IP headers', [columns, ...rows]);
 }
 
+/** Idle only: the rest costs each leg what it costs a device with one. */
+async function measureTwoLegs(own: Record<string, string>): Promise<string[]> {
+  const database = await PostgresServer.start();
+  const link = await startLink(LINK);
+  const { gateway: near, device: far } = link;
+  const passage = await startScript<{ address: string }>('to-socket', [near.address, database.socketPath], near);
+  const databaseUrl = database.url(passage.ready.address);
+  const startNode = async () => {
+    const httpsPort = await freePort();
+    const encryptionKey = Buffer.alloc(32, 7).toString('base64');
+    const nodeAddress = `${near.address}:${httpsPort}`;
+    const more = { databaseUrl, encryptionKey, httpsPort, nodeAddress };
+    return startScript<GatewayReady>('gateway', [temporaryFolder(), near.address, JSON.stringify(more)], near);
+  };
+  const gateways = [await startNode(), await startNode()];
+  const upstream = await startScript<{ port: number }>('upstream', [], far);
+  const device = await startDevice(gateways[0]?.ready as GatewayReady, upstream.ready.port, own, far);
+  await seconds(SETTLE_S);
+  const before = await read(device);
+  if (before.secondGateway === null) throw new Error('the device has no session at a second gateway');
+  await seconds(IDLE_S);
+  const { bytes } = await read(device);
+  for (const child of [device, upstream, ...gateways, passage]) await child.stop();
+  await link.stop();
+  await database.end();
+  return [aDay(bytes - before.bytes), '–', '–', '–', '–', '–'];
+}
+
+function startDevice(gateway: GatewayReady, upstreamPort: number, own: Record<string, string>, at: Place) {
+  const { sessionAddress, authtoken, caFile } = gateway;
+  const connection = { NGROK_SERVER_ADDR: sessionAddress, NGROK_AUTHTOKEN: authtoken, NGROK_CA_CERT: caFile };
+  const what: MeasuredDevice = { upstreamPort, env: { ...connection, ...own } };
+  return startScript<object>('data-device', [JSON.stringify(what)], at);
+}
+
 async function measure(own: Record<string, string>): Promise<string[]> {
   const link = await startLink(LINK);
   const { gateway: near, device: far } = link;
   const gateway = await startScript<GatewayReady>('gateway', [temporaryFolder(), near.address], near);
   const upstream = await startScript<{ port: number }>('upstream', [], far);
-  const { sessionAddress, authtoken, caFile, httpsPort } = gateway.ready;
-  const connection = { NGROK_SERVER_ADDR: sessionAddress, NGROK_AUTHTOKEN: authtoken, NGROK_CA_CERT: caFile };
-  const what: MeasuredDevice = { upstreamPort: upstream.ready.port, env: { ...connection, ...own } };
-  const device = await startScript<object>('data-device', [JSON.stringify(what)], far);
+  const { sessionAddress, httpsPort } = gateway.ready;
+  const device = await startDevice(gateway.ready, upstream.ready.port, own, far);
   const port = Number(sessionAddress.split(':').at(-1));
 
   await seconds(SETTLE_S);
@@ -78,9 +117,8 @@ async function measure(own: Record<string, string>): Promise<string[]> {
 
   for (const child of [device, upstream, gateway]) await child.stop();
   await link.stop();
-  const megabytes = `${((idle * DAY_S) / IDLE_S / 1e6).toFixed(2)} MB`;
   return [
-    megabytes,
+    aDay(idle),
     `${reconnect.bytes} B`,
     `${silent.tookS.toFixed(1)} s`,
     `${silent.bytes} B`,
@@ -125,6 +163,9 @@ async function read(device: Child<object>): Promise<DeviceReading> {
   device.process.kill('SIGUSR2');
   return JSON.parse(await line) as DeviceReading;
 }
+
+/** @param idle bytes of the measured time */
+const aDay = (idle: number) => `${((idle * DAY_S) / IDLE_S / 1e6).toFixed(2)} MB`;
 
 const percent = (share: number) => `${Math.round(100 * share)} %`;
 

@@ -9,7 +9,7 @@ const BURST = 131_072;
 const BURST_MS = 2;
 /** Smaller grants are not worth a frame. */
 const STEP = 65_536;
-const BOUNDS = { least: WINDOW, initial: WINDOW, most: MOST, step: STEP, starting: 2, cruising: 1.15 };
+const BOUNDS = { least: WINDOW, initial: WINDOW, most: MOST, step: STEP, starting: 2, cruising: 1.15, restarts: true };
 /** Credit that fell to a full window is missed for at most so many round trips. */
 const FORGET_ROUND_TRIPS = 1.5;
 /** Without data for so many round trips and milliseconds, the stream is no longer bulk. */

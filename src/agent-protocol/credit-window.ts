@@ -18,6 +18,8 @@ interface CreditBounds {
   starting: number;
   /** The same, once more of it does not make the stream faster. */
   cruising: number;
+  /** Whether a stream that gets faster all the same starts again. */
+  restarts: boolean;
 }
 
 /**
@@ -63,10 +65,19 @@ export class CreditWindow {
 
   #start(rate: number): void {
     const { cruising } = this.bounds;
-    if (this.#gain === cruising) return;
+    if (this.#gain === cruising) return void this.#restart(rate);
     this.#samplesWithoutGrowth = rate > this.#best * FASTER ? 0 : this.#samplesWithoutGrowth + 1;
     if (this.#samplesWithoutGrowth === 0) this.#best = rate;
     else if (this.#samplesWithoutGrowth >= PATIENCE) this.#gain = cruising;
+  }
+
+  /** An end that is busy for a moment looks like a path that is full: less is credited, and so less arrives. */
+  #restart(rate: number): void {
+    const isFaster = this.bounds.restarts && rate > this.#best * FASTER;
+    this.#best = isFaster ? rate : Math.min(this.#best, rate);
+    if (!isFaster) return;
+    this.#gain = this.bounds.starting;
+    this.#samplesWithoutGrowth = 0;
   }
 }
 
@@ -99,6 +110,7 @@ const BOUNDS = {
   starting: 4,
   /** While a lost packet is sent again, what follows it waits, and credit with it: with less, the sender would stop. */
   cruising: 2,
+  restarts: false,
 };
 /** Without data for so many round trips and milliseconds, the next data is another transfer. */
 const QUIET_ROUND_TRIPS = 2;

@@ -13,6 +13,8 @@ class Path {
   withheld = false;
   /** The agent has nothing to send. */
   idle = false;
+  /** Milliseconds that data takes longer, as both ends are busy. */
+  lag = 0;
   window = 0;
   received = 0;
   silent = false;
@@ -61,7 +63,7 @@ class Path {
     const sent = Math.min(this.queue, this.rate * STEP_MS);
     this.queue -= sent;
     this.longestQueue = Math.max(this.longestQueue, this.queue);
-    if (sent > 0) this.#data.push({ at: now + this.roundTrip / 2, bytes: sent });
+    if (sent > 0) this.#data.push({ at: now + this.roundTrip / 2 + this.lag, bytes: sent });
     while (this.#data[0] && this.#data[0].at <= now) {
       const { bytes } = this.#data.shift() as { bytes: number };
       this.received += bytes;
@@ -110,6 +112,15 @@ describe('a bulk stream', () => {
     path.run(2000);
     path.withheld = true;
     expect(path.run(2000)).toBeLessThan(600_000 + WINDOW);
+  });
+
+  it('is not left with a window after both ends were busy', () => {
+    const path = new Path(100, 30_000);
+    path.lag = 100;
+    path.run(5000);
+    path.lag = 0;
+    path.run(1000);
+    expect(path.run(1000)).toBeGreaterThan(0.8 * 30_000 * 1000);
   });
 
   it('gets its speed back after credit was lost, because the agent had nothing to send', () => {

@@ -63,6 +63,11 @@ export class PostgresServer {
     return `postgres://gateway@${address}/postgres`;
   }
 
+  /** For what leads there from another network namespace. */
+  get socketPath(): string {
+    return join(this.folder, `.s.PGSQL.${this.port}`);
+  }
+
   /** Runs statements by a connection of its own. */
   async query<Row>(sql: string, database = 'postgres'): Promise<Row[]> {
     const client = new pg.Client({ connectionString: this.url().replace(/postgres$/, database) });

@@ -1,9 +1,8 @@
-import { readFile } from 'node:fs/promises';
 import type { Socket } from 'node:net';
 import { z } from 'zod';
 import { type BudgetPlan, periodOf } from '../../lib/budget-plan.ts';
 import { hasErrno, messageOf } from '../../lib/errors.ts';
-import { writeDurably } from '../../lib/files/durable-write.ts';
+import { nodeFiles, writeDurably } from '../../lib/files/durable-write.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { TcpLosses, WireEstimate } from './wire-estimate.ts';
 
@@ -85,7 +84,13 @@ export class DataBudget {
 
   constructor(
     readonly plan: BudgetPlan,
-    private readonly own: { file: string; log: Log; now?: () => number; write?: typeof writeDurably },
+    private readonly own: {
+      file: string;
+      log: Log;
+      now?: () => number;
+      read?: typeof nodeFiles.read;
+      write?: typeof writeDurably;
+    },
   ) {
     const { start, end } = periodOf(plan, this.now);
     this.#since = start;
@@ -94,8 +99,8 @@ export class DataBudget {
 
   /** Reads what was counted. A file that is damaged counts as a period that has just begun. */
   async open(): Promise<this> {
-    const { file, log } = this.own;
-    const saved = await readFile(file, 'utf8')
+    const { file, log, read = nodeFiles.read } = this.own;
+    const saved = await read(file)
       .then((text) => Saved.parse(JSON.parse(text)))
       .catch((error: unknown) => {
         if (!hasErrno(error, 'ENOENT')) log.warn({ file, reason: messageOf(error) }, 'data budget unreadable');

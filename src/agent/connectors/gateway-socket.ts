@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import { isIP, type Socket } from 'node:net';
-import { connect, type TLSSocket } from 'node:tls';
+import { type ConnectionOptions, connect, type TLSSocket } from 'node:tls';
 import { messageOf } from '../../lib/errors.ts';
 import type { Dial } from '../../lib/network/dial.ts';
 import { namedServer } from '../../lib/tls/pinned-chain.ts';
@@ -26,13 +26,14 @@ export interface GatewaySocketOptions {
 
 const KEEP_ALIVE_MS = 30_000;
 const METERED_KEEP_ALIVE_MS = 120_000;
-/** A short ClientHello: what gateways have, and the keys of usual certificates. */
+/** A short handshake: what gateways have, suites with the shorter hash, and the keys of usual certificates. */
 const METERED_TLS = {
+  minVersion: 'TLSv1.3',
   ecdhCurve: 'X25519:P-256:P-384',
-  ciphers: 'TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256:TLS_AES_256_GCM_SHA384:ECDHE+AESGCM:ECDHE+CHACHA20',
+  ciphers: 'TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256',
   sigalgs:
     'ecdsa_secp256r1_sha256:ecdsa_secp384r1_sha384:ed25519:rsa_pss_rsae_sha256:rsa_pss_rsae_sha384:rsa_pkcs1_sha256:rsa_pkcs1_sha384',
-};
+} satisfies ConnectionOptions;
 
 /**
  * Connects to a gateway, and verifies its certificate: by this machine's clock, or else at the time that the gateway proves.

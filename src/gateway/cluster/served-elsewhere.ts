@@ -19,7 +19,7 @@ export class ServedElsewhere implements OtherNodes {
     private readonly options: {
       rows: OnlineRows;
       nodes: Nodes;
-      endpoints: Pick<EndpointRegistry, 'isAt' | 'lost'>;
+      endpoints: Pick<EndpointRegistry, 'isAt' | 'standsAt' | 'lost'>;
       primary: Primary;
       /** Selects the tunnels of the TLS edge with exactly this name or wildcard, which every node serves; null: it needs none */
       edgeAt: (name: string) => { labels: Labels | null } | undefined;
@@ -105,23 +105,26 @@ export class ServedElsewhere implements OtherNodes {
     if (isService(host)) return undefined;
     const port = scheme === 'http' ? 'http' : 'tls';
     for (const name of coveringNames(host)) {
-      if (endpoints.isAt(port, name) || (port === 'tls' && edgeAt(name))) return undefined;
+      const isHere = endpoints.isAt(port, name);
+      if ((isHere && !endpoints.standsAt(port, name)) || (port === 'tls' && edgeAt(name))) return undefined;
       const there = [...rows.atName(port, name)];
       const isFit = ({ protocol, view }: OnlineRow) =>
         protocol === scheme && !(view as LiveEndpoint).needsOwnConnection;
       if (there.length > 0) return there.every(isFit) ? this.#nodeOf(there) : undefined;
+      if (isHere) return undefined;
     }
     return undefined;
   }
 
-  /** The most specific name counts, wherever it is; here, if it is at several nodes. */
+  /** The most specific name counts, wherever it is; here, if it is at several nodes, unless its agent here stands. */
   #find(port: 'http' | 'tls', host: string): NodePlace | 'here' | undefined {
     const { endpoints, edgeAt, withLabels, rows } = this.options;
     for (const name of coveringNames(host)) {
       const edge = port === 'tls' ? edgeAt(name) : undefined;
       if (edge) return (edge.labels && withLabels(edge.labels)) ?? 'here';
-      if (endpoints.isAt(port, name)) return 'here';
-      const node = this.#nodeOf(rows.atName(port, name));
+      const isHere = endpoints.isAt(port, name);
+      if (isHere && !endpoints.standsAt(port, name)) return 'here';
+      const node = this.#nodeOf(rows.atName(port, name)) ?? (isHere ? 'here' : undefined);
       if (node) return node;
     }
     return undefined;

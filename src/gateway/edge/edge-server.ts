@@ -143,6 +143,7 @@ export class EdgeServer {
       onFailure: (req, res, error) => this.#fail(req, res, error),
       namedPort: ({ socket, headers }) => this.#named.get(socket) ?? options.placeOf?.(hostNameOf(headers.host ?? '')),
       serveAgain: (req, res, endpoint) => this.#routing.serveAgain(req, res, endpoint),
+      serveElsewhere: (req, res, endpoint) => this.#routing.serveElsewhere(req, res, endpoint),
     });
     this.#routing = new Routing(context, {
       named: this.#named,

@@ -86,7 +86,9 @@ export class Routing {
       const admission = this.#admit(req, res, endpoints.internal(internal.protocol, internal.host, internal.port));
       return admission && { ...admission, isForwarded: true };
     }
-    const endpoint = endpoints.lookup(scheme, host) ?? relays?.endpointFor(req.socket, scheme, host);
+    const here = endpoints.lookup(scheme, host);
+    const elsewhere = here === undefined || here.stands ? relays?.endpointFor(req.socket, scheme, host) : undefined;
+    const endpoint = elsewhere ?? here;
     // The gateway's own services are selected by the name in the handshake.
     if (scheme === 'https' && (services.has(host) || isMisdirected(req, host, endpoint))) {
       answerError(req, res, misdirected(host));
@@ -187,6 +189,20 @@ export class Routing {
     const host = this.#hostOf(req);
     if (this.#repeated.has(req) || this.#hasWaited(req)) return false;
     if (!this.context.endpoints.peek(scheme, host) && !this.#lostAt(scheme, host)) return false;
+    this.#repeated.add(req);
+    this.options.serve(req, res, scheme);
+    return true;
+  }
+
+  /** Serves a request again, once, whose agent stands. @returns false when nobody else serves it */
+  serveElsewhere(req: ClientRequest, res: ClientResponse, endpoint: GatewayEndpoint): boolean {
+    const { endpoints } = this.context;
+    if (this.#repeated.has(req)) return false;
+    const scheme = endpoint.protocol === 'http' ? 'http' : 'https';
+    const next: GatewayEndpoint | undefined =
+      endpoints.another(endpoint, new Set([endpoint])) ??
+      this.options.relays?.endpointFor(req.socket, scheme, this.#hostOf(req));
+    if (next === undefined || next.stands) return false;
     this.#repeated.add(req);
     this.options.serve(req, res, scheme);
     return true;

@@ -190,6 +190,11 @@ export class EndpointRegistry extends EventEmitter<EndpointEvents> implements En
     return this.#named.https.has(name) || this.#named.tls.has(name);
   }
 
+  /** Whether the agents of all endpoints at exactly this name or wildcard stand. */
+  standsAt(port: 'http' | 'tls', name: string): boolean {
+    return this.atPlace(namePlace(port, name)).every(({ stands }) => stands);
+  }
+
   /** The endpoints at an address, as `placeOf` says. */
   atPlace(place: string): readonly OnlineEndpoint[] {
     const [kind = '', rest = ''] = place.split(' ');

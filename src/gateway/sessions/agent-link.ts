@@ -124,6 +124,10 @@ export class AgentLink implements SessionLink, ConnectionUser, PendingConnection
     this.#silenceWatch?.sent();
   }
 
+  get stands(): boolean {
+    return this.#silenceWatch?.stands ?? false;
+  }
+
   beat(ms: number): Promise<boolean> {
     if (this.#probe === null) {
       const channel = this.connection.channel();
@@ -292,9 +296,11 @@ export function watchHeartbeats(
 }
 
 /** Agents credit what they read at once: after so many milliseconds without any bytes of theirs, they are asked for some. */
-const ASK_MS = 2_000;
-/** Then they have this long. Below the heartbeat of SDKs (10 s), and above the pauses of mobile links. */
-const ANSWER_MS = 6_000;
+const ASK_MS = 1_000;
+/** After so many more, what is asked of them goes another way, if there is one. */
+const STANDS_MS = 1_000;
+/** They have this long. Below the heartbeat of SDKs (10 s), and above the pauses of mobile links. */
+const ANSWER_MS = 7_000;
 
 /**
  * Detects agents that answer nothing while clients wait: they lost power, or `@ngrok/ngrok` 1.7.0 has closed its session,
@@ -305,6 +311,8 @@ export class SilenceWatch {
   #immediate: NodeJS.Immediate | undefined;
   /** When the first bytes were sent since the last ones arrived. */
   #unansweredSince = 0;
+  /** When the agent was last asked. */
+  #askedAt = Number.NEGATIVE_INFINITY;
 
   constructor(
     private readonly own: {
@@ -315,6 +323,12 @@ export class SilenceWatch {
       onSilence(): void;
     },
   ) {}
+
+  /** Whether the agent has not answered for long enough to try another way, but not yet for long enough to be given up. */
+  get stands(): boolean {
+    const { lastReadAt } = this.own.connection;
+    return this.#askedAt > lastReadAt && performance.now() - this.#askedAt >= STANDS_MS;
+  }
 
   sent(): void {
     if (this.#unansweredSince <= this.own.connection.lastReadAt) this.#unansweredSince = performance.now();
@@ -333,17 +347,18 @@ export class SilenceWatch {
       this.#wait(early, () => this.#ask());
       return;
     }
-    const askedAt = performance.now();
-    this.#wait(ANSWER_MS, () => this.#judge(askedAt));
+    this.#askedAt = performance.now();
+    this.#wait(STANDS_MS, () => this.#judge());
     this.own.ask();
   }
 
-  #judge(askedAt: number): void {
+  #judge(): void {
     // Timers run before sockets are read: after a stall, an answer may still wait there.
     this.#immediate = setImmediate(() => {
       this.#immediate = undefined;
-      if (this.own.connection.lastReadAt < askedAt) this.own.onSilence();
-      else this.#ask();
+      if (this.own.connection.lastReadAt >= this.#askedAt) this.#ask();
+      else if (performance.now() - this.#askedAt >= ANSWER_MS) this.own.onSilence();
+      else this.#wait(STANDS_MS, () => this.#judge());
     });
   }
 

@@ -42,6 +42,8 @@ export interface ListenerOwner extends EndpointOwner {
   readonly takesWarnings: boolean;
   /** It knows what it has sent: answers need not repeat it. */
   readonly takesShortAnswers: boolean;
+  /** See {@link AgentUpstream.stands}. */
+  readonly stands: boolean;
   /** Whether the device's data budget has something left for the listener. */
   hasDataFor(id: string): boolean;
   /** @throws {ApiError} when it has not */
@@ -106,8 +108,12 @@ abstract class AgentListener implements AgentUpstream {
     return `tn_${ksuidOf(this.publicId)}`;
   }
 
+  get stands(): boolean {
+    return this.owner.stands;
+  }
+
   get isResponsive(): boolean {
-    if (this.#isDown || turnTime() < this.#restsUntil || !this.owner.hasDataFor(this.id)) return false;
+    if (this.stands || this.#isDown || turnTime() < this.#restsUntil || !this.owner.hasDataFor(this.id)) return false;
     return this.lane.unanswered.size === 0 && this.owner.gate.hasRoom(this.lane);
   }
 

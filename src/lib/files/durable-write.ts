@@ -52,11 +52,11 @@ export const nodeFiles: FileOperations = {
  * @param mode permission bits of the file, for example 0o600
  * @throws {OperatorError} when the disk rejects the write; other errors are bugs
  */
-export async function writeDurably(path: string, text: string, mode: number): Promise<void> {
+export async function writeDurably(path: string, text: string, mode: number, files = nodeFiles): Promise<void> {
   try {
-    const temporary = await stage(path, text, mode, nodeFiles);
-    await nodeFiles.rename(temporary, path);
-    await nodeFiles.syncFolder(dirname(path));
+    const temporary = await stage(path, text, mode, files);
+    await files.rename(temporary, path);
+    await files.syncFolder(dirname(path));
   } catch (error) {
     throw explainUnwritable(path, error);
   }

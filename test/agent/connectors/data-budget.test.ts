@@ -18,6 +18,7 @@ import { upstreamAt } from '../../support/connectors.ts';
 import { inviteTo } from '../../support/enrolment.ts';
 import { getPublic, managementClientOf, startTestGateway } from '../../support/gateway.ts';
 import { serving } from '../../support/loopback.ts';
+import { PowerCut, PowerCutFiles } from '../../support/power-cut-files.ts';
 import { seeded } from '../../support/seeded.ts';
 import { silentLog } from '../../support/silent-log.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
@@ -146,6 +147,42 @@ it('whenever the process ends, the file has at least what was counted', async ()
     expect(next.state.usedBytes, `round ${round}: ${text}`).toBeGreaterThanOrEqual(usedBytes);
     expect(next.state.usedBytes).toBeLessThan(usedBytes + 0.05 * 5e6);
   }
+});
+
+it('with a power cut at any step of any write, it is never over the budget, and has at least what was counted', async () => {
+  const random = seeded(51);
+  let disk = new PowerCutFiles(undefined, random);
+  const plan = parseBudgetPlan('1MB/day');
+  let passed = 0;
+  let cuts = 0;
+  for (let isOver = false; !isOver && cuts < 1_000; cuts++) {
+    disk.operationsLeft = Math.floor(random() * 40);
+    let isCut = false;
+    const cut = (error: unknown) => {
+      isCut ||= error instanceof PowerCut || (error as Error).cause instanceof PowerCut;
+      throw error;
+    };
+    const budget = new DataBudget(plan, {
+      ...{ file: '/data/data-budget.json', log: silentLog, now: () => NOVEMBER },
+      read: (file) => disk.read(file).catch(cut),
+      write: (file, text, mode) => writeDurably(file, text, mode, disk).catch(cut),
+    });
+    await budget.open();
+    const socket = new CountedSocket();
+    if (!isCut) budget.meter(socket as unknown as Socket);
+    expect(budget.state.usedBytes, `cut ${cuts}`).toBeGreaterThanOrEqual(isCut ? 0 : passed);
+    isOver = !isCut && budget.isPaused;
+    while (!isCut && !budget.isPaused) {
+      socket.bytesRead += Math.floor(random() * 200);
+      const before = budget.state.usedBytes;
+      await new Promise((resolve) => setImmediate(resolve));
+      if (!isCut) passed = Math.max(passed, before);
+    }
+    disk = disk.restart();
+  }
+  expect(cuts).toBeGreaterThan(40);
+  expect(passed).toBeGreaterThan(0.3 * plan.bytes);
+  expect(passed).toBeLessThanOrEqual(plan.bytes);
 });
 
 it('an orderly stop loses nothing, and sets nothing aside', async () => {

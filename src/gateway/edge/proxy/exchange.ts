@@ -38,6 +38,8 @@ export interface ExchangeParts {
   onUnreachable(request: EdgeRequest): boolean;
   /** Called in a turn after a request failed that may safely be sent twice. @returns whether it is served again, as its agent was lost */
   onLost(request: EdgeRequest): boolean;
+  /** Called while an agent does not answer, of a request that may safely be sent twice. @returns whether another one serves it now */
+  onStanding(request: EdgeRequest): boolean;
   upgrade?: string;
 }
 
@@ -186,6 +188,12 @@ export class Exchange implements ExchangeEvents {
       request.endpoint.traffic.countError();
       this.#writer.abort(error instanceof ConnectionLost ? error.resetCode : undefined);
     }
+  }
+
+  onStanding(): void {
+    if (!this.#repeatable || this.#over || !this.parts.onStanding(this.parts.request)) return;
+    this.#over = true;
+    this.#connection?.abort();
   }
 
   #isUploadLost(error: Error): boolean {

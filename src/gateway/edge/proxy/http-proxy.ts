@@ -76,6 +76,8 @@ export class HttpProxy {
       onFailure(req: ClientRequest, res: ClientResponse, error: unknown): void;
       /** Serves a request again whose endpoint has lost its agent; false: it gets its error. */
       serveAgain(req: ClientRequest, res: ClientResponse, endpoint: GatewayEndpoint): boolean;
+      /** Serves a request by another agent whose own does not answer; false: it waits on. */
+      serveElsewhere(req: ClientRequest, res: ClientResponse, endpoint: GatewayEndpoint): boolean;
     },
   ) {
     const { ownNames, namedPort = () => undefined } = options;
@@ -228,6 +230,7 @@ export class HttpProxy {
       onMalformedResponse,
       onUnreachable,
       onLost: this.#onLost,
+      onStanding: this.#onStanding,
     };
     if (upgrade === null) new Exchange(parts).start();
     else this.#upgrade(parts, upgrade, upgraded);
@@ -257,6 +260,9 @@ export class HttpProxy {
   /** What policies have forwarded ends with the endpoints on its way. */
   readonly #onLost = ({ req, res, endpoint, outer }: EdgeRequest): boolean =>
     outer === null && this.#removed.has(endpoint) && !res.destroyed && this.options.serveAgain(req, res, endpoint);
+
+  readonly #onStanding = ({ req, res, endpoint, outer }: EdgeRequest): boolean =>
+    outer === null && this.options.serveElsewhere(req, res, endpoint);
 
   #upgrade(parts: ExchangeParts, upgrade: Upgrade, upgraded: Set<Duplex>): void {
     const { request, context } = parts;

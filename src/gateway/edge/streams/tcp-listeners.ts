@@ -145,8 +145,8 @@ export class TcpListeners implements PortOpener {
     const endpoint = this.context.endpoints.onTcpPort(port);
     const elsewhere = relays?.isRelayed(client) ? undefined : relays?.nodes.withTcpPort(port);
     if (endpoint && isRefused(client)) this.#streams.deny(client, endpoint);
+    else if (elsewhere && (!endpoint || endpoint.stands)) relays?.send(client, elsewhere, port);
     else if (endpoint) this.#streams.serve(client, endpoint);
-    else if (elsewhere) relays?.send(client, elsewhere, port);
     else resetConnection(client);
   }
 }

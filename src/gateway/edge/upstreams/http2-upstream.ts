@@ -96,6 +96,7 @@ class Http2UpstreamStream implements UpstreamLink {
   }
 
   checkTime(now: number): void {
+    if (this.unanswered && this.owner.stands) this.#user?.onStanding();
     if (now < this.#deadline) return;
     if (this.unanswered) this.fail(new ResponseTimeout(this.#responseTimeout));
     else if (!this.#wholeRequestSent) this.fail(new ConnectionLost(new Error('upstream does not read the request')));
@@ -257,6 +258,10 @@ export class Http2UpstreamPool implements UpstreamLinks {
     readonly limits: UpstreamLimits,
   ) {
     this.#queue = new StreamQueue(limits.streamWait);
+  }
+
+  get stands(): boolean {
+    return this.endpoint.stands ?? false;
   }
 
   take(from: ClientInfo): Http2UpstreamStream {

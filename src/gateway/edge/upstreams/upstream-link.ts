@@ -34,6 +34,8 @@ export interface ExchangeEvents extends ResponseEvents {
   /** @param rest bytes that followed the head */
   onUpgrade(head: ResponseHead, channel: ByteChannel, rest: Buffer): void;
   onFailed(error: Error): void;
+  /** No answer has begun, and the agent does not answer at the moment. Called repeatedly. */
+  onStanding(): void;
 }
 
 export interface UpstreamLink {

@@ -69,6 +69,10 @@ export class UpstreamPool implements UpstreamLinks, ConnectionOwner {
     this.queue = new StreamQueue(limits.streamWait);
   }
 
+  get stands(): boolean {
+    return this.endpoint.stands ?? false;
+  }
+
   take(from: ClientInfo, repeatable: boolean): UpstreamConnection {
     const idle = this.#reusable(from, repeatable);
     if (!idle) return this.takeNew(from);

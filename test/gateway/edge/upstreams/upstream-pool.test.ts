@@ -81,6 +81,7 @@ function send({ pool }: Scene, method = 'GET', from = FROM, { headers = [], maxC
     },
     onComplete() {},
     onUpgrade() {},
+    onStanding() {},
     onFailed: (error) => {
       result.failed = error;
     },
