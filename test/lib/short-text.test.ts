@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { shortText } from '../../src/lib/short-text.ts';
+import { shortBytes, shortText } from '../../src/lib/short-text.ts';
 
 it.each([
   ['abc', 3, 'abc'],
@@ -9,4 +9,13 @@ it.each([
   ['ab😀c', 4, 'ab😀'],
 ])('shortText(%j, %i) is %j', (text, max, short) => {
   expect(shortText(text, max)).toBe(short);
+});
+
+it.each([
+  ['ab', 2, 'ab'],
+  ['aЖb', 2, 'a'],
+  ['aЖb', 3, 'aЖ'],
+  ['😀😀', 7, '😀'],
+])('shortBytes(%j, %i) is %j', (text, max, short) => {
+  expect(shortBytes(text, max)).toBe(short);
 });

@@ -1,5 +1,5 @@
 import { escapeHtml } from '../../lib/http/notice-page.ts';
-import { shortText } from '../../lib/short-text.ts';
+import { shortBytes, shortText } from '../../lib/short-text.ts';
 import type { MessageTarget } from '../../management/resources/message-target.ts';
 import type { publicRequest } from '../../traffic-policy/public-request.ts';
 import type { EventSink } from './event-sink.ts';
@@ -13,7 +13,7 @@ type PostsOf<Kind extends ChatTarget['kind']> = (
   message: SentMessage,
 ) => readonly Posted[];
 
-/** Characters that chat programs take, with room for what is around them. */
+/** Characters that chat programs take, with room for what is around them. Of ntfy, bytes: it takes 4,096, and 8,192 of JSON. */
 const MAX_TEXT = 2_800;
 const MAX_TITLE = 200;
 const MAX_SLACK_HEADER = 150;
@@ -58,7 +58,8 @@ const POSTS: { readonly [Kind in ChatTarget['kind']]: PostsOf<Kind> } = {
     const split = url.lastIndexOf('/');
     const [first] = links;
     const json = {
-      ...{ topic: url.slice(split + 1), title: titleOf(message), message: textOf(message) || titleOf(message) },
+      ...{ topic: url.slice(split + 1), title: titleOf(message) },
+      message: shortBytes(textOf(message) || titleOf(message), MAX_TEXT),
       ...{ priority: PRIORITIES[severity], tags: [TAGS[severity]], ...(first && { click: first.url }) },
       actions: links.map((link) => ({ action: 'view', label: link.text, url: link.url })),
     };
@@ -85,7 +86,7 @@ const POSTS: { readonly [Kind in ChatTarget['kind']]: PostsOf<Kind> } = {
   teams: ({ url = '' }, message) => {
     const block = (text: string, more: object) => ({
       type: 'TextBlock',
-      text: markdownless(text),
+      text: markdownless(text, MAX_TEXT),
       wrap: true,
       ...more,
     });
@@ -107,8 +108,9 @@ const POSTS: { readonly [Kind in ChatTarget['kind']]: PostsOf<Kind> } = {
   discord: ({ url = '' }, message) => {
     const links = message.links.map((link) => `[${link.text}](${link.url})`).join(' · ');
     const embed = {
-      ...{ title: markdownless(titleOf(message)), color: COLOURS[message.severity], timestamp: message.at },
-      description: `${markdownless(textOf(message))}\n\n${links}`.trim(),
+      title: markdownless(titleOf(message), MAX_TITLE),
+      description: `${markdownless(textOf(message), MAX_TEXT)}\n\n${links}`.trim(),
+      ...{ color: COLOURS[message.severity], timestamp: message.at },
     };
     return [{ url, json: { embeds: [embed], allowed_mentions: { parse: [] } } }];
   },
@@ -146,7 +148,12 @@ const POSTS: { readonly [Kind in ChatTarget['kind']]: PostsOf<Kind> } = {
 
 const NOTHING_FOLLOWS: ReadonlySet<SentMessage['kind']> = new Set(['event', 'test']);
 
-/** Text that a reader of Markdown shows as it is: names of devices and texts of upstreams are no markup. */
-function markdownless(text: string): string {
-  return text.replace(/[\\*_~`|>#[\]()]/g, '\\$&');
+/**
+ * Text that a reader of Markdown shows as it is: names of devices and texts of upstreams are no markup.
+ * @param max characters, with those that are added
+ */
+function markdownless(text: string, max: number): string {
+  const escaped = shortText(text.replace(/[\\*_~`|>#[\]()]/g, '\\$&'), max);
+  // A last backslash that has lost what it escapes.
+  return escaped.replace(/(?<!\\)((?:\\\\)*)\\$/, '$1');
 }

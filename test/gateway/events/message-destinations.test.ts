@@ -8,7 +8,8 @@ import { type OutboundRequest, publicAddress, publicRequest } from '../../../src
 import { issueCertificate } from '../../support/certificates.ts';
 import { type MailServer, smtpAnswer, startMailServer } from '../../support/mail-server.ts';
 import { type ManagementServer, startManagementServer } from '../../support/management-server.ts';
-import { startNtfyServer } from '../../support/ntfy-server.ts';
+import { NO_NTFY, startNtfyProgram, startNtfyRecord } from '../../support/ntfy-server.ts';
+import { unless } from '../../support/requirements.ts';
 import { selfSigned } from '../../support/self-signed.ts';
 import { until } from '../../support/until.ts';
 
@@ -216,22 +217,6 @@ describe('chat programs', () => {
     });
   });
 
-  it('ntfy publishes on a server of one’s own, with the token that it needs', async () => {
-    const ntfy = await startNtfyServer('tk_right');
-    onTestFinished(() => ntfy.close());
-    const result = await tested({ ntfy: { url: ntfy.topic, token: 'tk_right' } });
-    expect(result).toEqual({ accepted: true, answer: expect.stringMatching(/status 200: \{"id":"hwQ2YpKdmg"/) });
-    expect(ntfy.published).toMatchObject([{ topic: 'quarry-alarms', priority: 3, tags: ['information_source'] }]);
-    expect(await tested({ ntfy: { url: ntfy.topic, token: 'tk_wrong' } })).toEqual({
-      accepted: false,
-      answer: expect.stringMatching(/status 401: \{"code":40101,.*unauthorized/),
-    });
-    networks = [];
-    expect((await tested({ ntfy: { url: ntfy.topic, token: 'tk_right' } })).answer).toMatch(
-      /not on the public internet/,
-    );
-  });
-
   it('are told apart by what they answer, and keep secrets that an update leaves out', async () => {
     const id = await destination({ telegram: { bot_token: '1:xyz', chat_id: '-100' } });
     answer = { status: 400, body: '{"ok":false,"description":"Bad Request: chat not found"}' };
@@ -248,6 +233,23 @@ describe('chat programs', () => {
     expect(posted.at(-1)?.url.href).toBe('https://api.telegram.org/bot1:xyz/sendMessage');
     const missing = await server.call('POST', '/event_destinations', { target: { slack: {} } });
     expect([missing.status, missing.body.msg]).toEqual([400, 'target.slack.url: is missing']);
+  });
+
+  it('discord gets no more than it takes, also of text that is all markup', async () => {
+    const id = await destination({ discord: { url: 'https://discord.com/api/webhooks/1/x' } });
+    delivery.start();
+    const lines = Array.from({ length: 20 }, () => '_'.repeat(500));
+    await server.store.database.write(() =>
+      server.store.eventDeliveries.addMessages([
+        { destinationId: id, content: () => ({ ...MESSAGE, title: '_'.repeat(200), lines: ['x', ...lines] }) },
+      ]),
+    );
+    await until(() => posted.length === 1, 'the post');
+    const { embeds } = JSON.parse(String(posted[0]?.body)) as { embeds: { title: string; description: string }[] };
+    const [{ title, description } = { title: '', description: '' }] = embeds;
+    expect(title).toMatch(/^(\\_){100,128}$/);
+    expect(description).toMatch(/^x\n(\\_|\n){1000,}\n\n\[Acknowledge\]\(.*\)$/);
+    expect(description.length).toBeLessThanOrEqual(4_096);
   });
 
   it('that have lost their webhook fail, and lose no message', async () => {
@@ -281,6 +283,103 @@ describe('chat programs', () => {
     const sent = posted.map(({ body }) => JSON.parse(String(body)) as { event_action: string; dedup_key: string });
     expect(sent.map(({ event_action }) => event_action)).toEqual(['trigger', 'resolve', 'trigger', 'resolve']);
     expect(sent.slice(0, 2).map(({ dedup_key }) => dedup_key)).toEqual(['evt_1', 'evt_1']);
+  });
+});
+
+describe.each([
+  ['as recorded', startNtfyRecord, null],
+  ['itself', startNtfyProgram, NO_NTFY],
+])('ntfy %s', (_, start, missing) => {
+  const started = async () => {
+    const ntfy = await start();
+    onTestFinished(() => ntfy.close());
+    return ntfy;
+  };
+  const add = (id: string, message: Message) =>
+    server.store.database.write(() =>
+      server.store.eventDeliveries.addMessages([{ destinationId: id, content: () => message }]),
+    );
+
+  it('shows what has begun, what is over and a test, and takes messages again after it was away', {
+    ...unless(missing),
+  }, async () => {
+    const ntfy = await started();
+    const id = await destination({ ntfy: { url: ntfy.topic(), token: ntfy.token } });
+    delivery.start();
+    const { body } = await server.call('POST', `/event_destinations/${id}/test`);
+    expect(body).toEqual({
+      accepted: true,
+      answer: expect.stringMatching(/^the server responded with status 200: \{"id":"\w{12}"/),
+    });
+    await add(id, MESSAGE);
+    await until(async () => (await ntfy.received()).length === 2, 'the first message');
+    const back = await ntfy.away();
+    expect((await server.call('POST', `/event_destinations/${id}/test`)).body).toMatchObject({
+      accepted: false,
+      answer: expect.stringContaining('ECONNREFUSED'),
+    });
+    await add(id, {
+      ...MESSAGE,
+      kind: 'over',
+      severity: 'resolved',
+      title: 'over',
+      lines: [],
+      remedy: null,
+      links: [],
+    });
+    await until(() => server.store.eventDeliveries.get(id)?.failing_since != null, 'the failure');
+    await back();
+    await until(() => server.store.eventDeliveries.get(id)?.failing_since === null, 'the delivery');
+    const { text: label, url } = MESSAGE.links[0] as Message['links'][number];
+    const begun = {
+      title: MESSAGE.title,
+      message: 'cam-1 & cam-2\nsince 2026-11-30T03:12:00Z\nWhat to do: check the *router*',
+    };
+    expect(await ntfy.received()).toEqual(
+      [
+        { title: 'Test message of the gateway gateway.test', tags: ['information_source'] },
+        {
+          ...begun,
+          priority: 4,
+          tags: ['yellow_circle'],
+          click: url,
+          actions: [expect.objectContaining({ label, url })],
+        },
+        { title: 'over', message: 'over', tags: ['green_circle'] },
+      ].map((each) => expect.objectContaining(each)),
+    );
+  });
+
+  it('says why it takes nothing: another token, another topic', unless(missing), async () => {
+    const { topic, token } = await started();
+    const answers: string[] = [];
+    for (const target of [{ url: topic(), token: 'tk_wrong' }, { url: topic() }, { url: topic('other'), token }])
+      answers.push((await tested({ ntfy: target })).answer);
+    expect(answers).toEqual(
+      [
+        [401, 40101, 'unauthorized'],
+        [403, 40301, 'forbidden'],
+        [403, 40301, 'forbidden'],
+      ].map(([http, code, error]) =>
+        expect.stringContaining(
+          `status ${http}: {"code":${code},"http":${http},"error":"${error}","link":"https://ntfy.sh/docs/publish/`,
+        ),
+      ),
+    );
+    networks = [];
+    expect((await tested({ ntfy: { url: topic(), token } })).answer).toMatch(/not on the public internet/);
+  });
+
+  it.each([['Ж'], ['"']])('takes the longest message that there can be, of %s', unless(missing), async (letter) => {
+    const ntfy = await started();
+    const id = await destination({ ntfy: { url: ntfy.topic(), token: ntfy.token } });
+    delivery.start();
+    const lines = Array.from({ length: 20 }, () => letter.repeat(500));
+    const [sent] = await add(id, { ...MESSAGE, title: letter.repeat(200), lines });
+    await until(() => server.store.eventDeliveries.get(id)?.delivered === sent, 'an answer');
+    expect(server.store.refusedEvents.countOf(id)).toBe(0);
+    const [{ message = '' } = {}] = await ntfy.received();
+    expect(message).toMatch(new RegExp(`^[${letter}\n]{1000,}$`));
   });
 });
 
