@@ -69,6 +69,11 @@ function tools(): RolldownOptions[] {
     },
     {
       ...options,
+      input: 'test/gateway/history/year/year-node.ts',
+      output: { ...output, dir: 'build/history' },
+    },
+    {
+      ...options,
       // Finds the checkout by its own place.
       external: ['@ngrok/ngrok', 'libsql', /scripts\/build\.js$/],
       input: ['run', 'attackers', 'honest-clients', 'amazon', 'memory', 'memory-edge'].map(

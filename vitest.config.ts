@@ -54,7 +54,8 @@ const MACHINE = [
   'test/gateway/cluster/histories/*.test.ts',
   'test/gateway/store/shared/slow-link.test.ts',
   'test/gateway/events/event-kills.test.ts',
-  'test/gateway/messages/messages-cluster.test.ts',
+  'test/gateway/history/year/year.test.ts',
+  'test/gateway/messages/{lost-messages,messages-cluster}.test.ts',
 ];
 /** In Debian systems of their own, for minutes: `npm run packages -- check`. */
 const PACKAGES = ['test/packaging/debian/*.test.ts'];

@@ -25,6 +25,7 @@ const SOURCES = [
   'test/faults/fleet-agents.ts',
   'test/faults/gateway-writer.ts',
   'test/gateway/cluster/histories/gateway-node.ts',
+  'test/gateway/history/year/year-node.ts',
   'rolldown.config.ts',
   'vite.config.ts',
   'package-lock.json',

@@ -15,6 +15,7 @@ const WITHOUT_AGENT = [
   'test/lib/files/durable-file',
   'test/gateway/store/sql/crash',
   'test/gateway/events/event-kills',
+  'test/gateway/history/year',
   'test/update/trial',
 ];
 const CONNECTORS = {

@@ -41,6 +41,7 @@ export function partsText(parts: readonly HistoryPart[], begun: number, top: rea
 /** Histories of the other gateways of a shared database: those that answer have the latest, of the others it has what is complete. */
 export class HistoryElsewhere {
   readonly #failures = new Repeats();
+  #isTaking = false;
 
   constructor(
     private readonly shared: SharedHistory,
@@ -53,12 +54,17 @@ export class HistoryElsewhere {
 
   /** Passes on what is complete; what cannot be now, is later. */
   async take(file: HistoryFile): Promise<void> {
+    // After a day without the database, it takes longer than a minute.
+    if (this.#isTaking) return;
+    this.#isTaking = true;
     try {
       await this.shared.take(file);
     } catch (error) {
       const times = this.#failures.timesDue('take');
       if (times !== null)
         this.log.warn({ times, reason: messageOf(error) }, 'history not written to the shared database');
+    } finally {
+      this.#isTaking = false;
     }
   }
 

@@ -63,11 +63,11 @@ export interface NewAway extends Away {
   readonly device: string;
 }
 
-/** Up to where the hours and days, in minutes, and the runs, in seconds, are kept elsewhere. */
-export interface PassedOn {
-  readonly hours: number;
-  readonly days: number;
-  readonly runs: number;
+/** What is complete of a time, and is passed on to where it is kept, too. */
+export interface Complete<T> {
+  readonly rows: readonly T[];
+  /** Up to where that is, in minutes, or of runs in seconds. */
+  readonly until: number;
 }
 
 export type Level = 'minutes' | 'hours' | 'days';
@@ -120,6 +120,14 @@ const AWAY_SCHEMA = `
     temperature REAL, memory REAL, disk REAL, signal REAL, told INTEGER NOT NULL, PRIMARY KEY (series, at)
   ) STRICT, WITHOUT ROWID
 `;
+/** Finds once a minute what is new among all. */
+const NEWS_SCHEMA = `
+  CREATE INDEX IF NOT EXISTS runs_by_begin ON runs (since);
+  CREATE INDEX IF NOT EXISTS runs_by_end ON runs (until);
+  CREATE INDEX IF NOT EXISTS away_by_time ON away (told);
+`;
+/** Names of what is passed on, by what it is. */
+const PASSED = { hours: 'passedHours', days: 'passedDays', runs: 'passedRuns' } as const;
 /** The most worrying of what several rows say. */
 const MACHINE = 'max(temperature), min(memory), min(disk), min(signal)';
 
@@ -170,6 +178,7 @@ export class HistoryFile {
       if (version > SCHEMA_VERSION) throw new NewerHistory(file);
       if (version === 0) engine.exec(`BEGIN; ${SCHEMA} COMMIT`);
       engine.exec(AWAY_SCHEMA);
+      engine.exec(NEWS_SCHEMA);
       return new HistoryFile(engine, days);
     } catch (error) {
       engine.close();
@@ -429,51 +438,62 @@ export class HistoryFile {
     return this.#state('begun');
   }
 
-  /** What is complete and was not {@link passedOn} yet: rows by the hour and the day, and runs that are new or have ended. */
-  notPassedOn(): {
-    hours: NewHistoryRow[];
-    days: NewHistoryRow[];
-    runs: NewRun[];
-    away: NewAway[];
-    until: PassedOn;
-  } {
-    const subject = (id: unknown): HistorySubject => {
-      const [row] = this.#all('SELECT kind, key, device FROM series WHERE id = ?', [Number(id)]);
-      const [kind, key, device] = row as [HistorySubject['kind'], string, string];
-      return { kind, key, device };
-    };
-    const until = { hours: this.#state('hours'), days: this.#state('days'), runs: this.#state('written') };
-    const rows = (level: 'hours' | 'days', since: number) =>
-      this.#all(`SELECT * FROM ${level} WHERE at >= ? AND at < ?`, [since, until[level]])
-        .map(readRow)
-        .map(({ series, at, values }) => ({ of: subject(series), at, values }));
-    const changed = this.#state('passedRuns');
-    const runs = this.#all('SELECT series, since, until FROM runs WHERE since >= ? OR until >= ?', [changed, changed]);
+  /** The first hour or day that is complete and was not {@link passedOn} yet; null: there is none. */
+  async completeRows(level: 'hours' | 'days'): Promise<Complete<NewHistoryRow> | null> {
+    const size = MINUTES[level];
+    const kept = this.#state(level) - (level === 'hours' ? KEPT_HOURS : this.days * DAY);
+    const begun = this.begun - (this.begun % size);
+    const since = Math.max(this.#state(PASSED[level]), kept, begun);
+    const until = since + size;
+    if (until > this.#state(level)) return null;
+    return { rows: await runInTurns(this.#rowsAt(level, since)), until };
+  }
+
+  *#rowsAt(level: 'hours' | 'days', at: number): Stepwise<NewHistoryRow[]> {
+    const rows: NewHistoryRow[] = [];
+    // Series by series: rows of one time are spread over the whole table.
+    const sql = `SELECT of.kind, of.key, of.device, rows.* FROM series AS of CROSS JOIN ${level} AS rows
+      ON rows.series = of.id AND rows.at = ? WHERE of.id BETWEEN ? AND ?`;
+    for (const part of this.#parts()) {
+      for (const [kind, key, device, ...row] of this.#all(sql, [at, ...part])) {
+        const of = { kind, key, device } as HistorySubject;
+        rows.push({ of, at, values: readRow(row).values });
+      }
+      yield;
+    }
+    return rows;
+  }
+
+  /** Runs that are new or have ended since they were {@link passedOn}, and what devices have said since then. */
+  news(): Complete<NewRun> & { readonly away: readonly NewAway[] } {
+    const changed = this.#state(PASSED.runs);
+    const runs = this.#all(
+      'SELECT kind, key, device, since, until FROM runs JOIN series ON id = series WHERE since >= ? OR until >= ?',
+      [changed, changed],
+    );
+    const away = this.#all(
+      'SELECT at, seconds, temperature, memory, disk, signal, device FROM away JOIN series ON id = series WHERE told >= ?',
+      [changed],
+    );
     return {
-      hours: rows('hours', this.#state('passedHours')),
-      days: rows('days', this.#state('passedDays')),
-      runs: runs.map(([id, since, end]) => ({
-        of: subject(id),
+      rows: runs.map(([kind, key, device, since, until]) => ({
+        of: { kind, key, device } as HistorySubject,
         since: Number(since),
-        until: end === null ? null : Number(end),
+        until: until === null ? null : Number(until),
       })),
-      away: this.#all('SELECT at, seconds, temperature, memory, disk, signal, series FROM away WHERE told >= ?', [
-        changed,
-      ]).map((row) => ({ device: subject(row[6]).device, ...readAway(row) })),
-      until,
+      away: away.map((row) => ({ device: String(row[6]), ...readAway(row) })),
+      until: this.written,
     };
   }
 
-  /** Remembers up to where everything is kept elsewhere, too. */
-  passedOn({ hours, days, runs }: PassedOn): Promise<void> {
-    return this.#transaction(this.#passingOn(hours, days, runs));
+  /** Remembers up to where something is kept elsewhere, too. */
+  passedOn(what: keyof typeof PASSED, until: number): Promise<void> {
+    return this.#transaction(this.#passingOn(what, until));
   }
 
-  *#passingOn(hours: number, days: number, runs: number): Stepwise<void> {
+  *#passingOn(what: keyof typeof PASSED, until: number): Stepwise<void> {
     yield;
-    this.#setState('passedHours', hours);
-    this.#setState('passedDays', days);
-    this.#setState('passedRuns', runs);
+    this.#setState(PASSED[what], until);
   }
 
   /** Resolves when all is written and closed. */

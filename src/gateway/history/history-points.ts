@@ -43,6 +43,8 @@ export interface HistoryPart {
   readonly runs: readonly Run[];
   /** When the gateway ran. */
   readonly known: readonly Run[];
+  /** The same of days whose runs are no longer kept: one for each day, from its beginning. */
+  readonly old?: { readonly runs: readonly Run[]; readonly known: readonly Run[] } | undefined;
   /** What its devices have said of their times without a session. */
   readonly away: readonly Away[];
   /** When it was first online, in whole seconds since 1970, whatever is asked for; null: never. */
@@ -62,14 +64,12 @@ export function historyPart(file: HistoryFile, of: SubjectName, { from, to, step
   const gateways = file.gateways();
   const own = of.kind === 'gateway' ? gateways : file.series(of.kind, of.key);
   const counted = of.kind === 'device' ? [...own, ...file.endpointsOf(of.key)] : own;
-  const runs = (series: readonly number[]) => [
-    ...file.runs(series, from * 60, to * 60),
-    ...oldRuns(file, series, from, to),
-  ];
+  const runs = (series: readonly number[]) => file.runs(series, from * 60, to * 60);
+  const old = { runs: oldRuns(file, own, from, to), known: oldRuns(file, gateways, from, to) };
   const rows = file.rows(counted, levelOf(step), from, to);
   const devices = of.kind === 'endpoint' ? file.devicesOf(of.key).flatMap((id) => file.series('device', id)) : own;
   const away = of.kind === 'gateway' ? [] : file.away(devices, from, to);
-  return { rows, runs: runs(own), known: runs(gateways), away, seen: file.firstSeen(own) };
+  return { rows, runs: runs(own), known: runs(gateways), old, away, seen: file.firstSeen(own) };
 }
 
 /**
@@ -113,16 +113,8 @@ export function pointsOf(parts: readonly HistoryPart[], range: HistoryRange, now
     const begin = at - (at % step);
     values.set(begin, (values.get(begin) ?? new Values()).add(more));
   }
-  const known = secondsIn(
-    parts.flatMap((part) => part.known),
-    range,
-    now,
-  );
-  const online = secondsIn(
-    parts.flatMap((part) => part.runs),
-    range,
-    now,
-  );
+  const known = secondsIn(runsOf(parts, 'known', range, now), range, now);
+  const online = secondsIn(runsOf(parts, 'runs', range, now), range, now);
   // What has come yesterday was not offline for a month.
   const seen = firstSeen(parts);
   const away = awayIn(parts, range, online, seen);
@@ -137,6 +129,24 @@ export function pointsOf(parts: readonly HistoryPart[], range: HistoryRange, now
     points.push({ at, known: ran, online: up, away: Math.max(0, Math.min(seconds, most)), machine, values: here });
   }
   return points;
+}
+
+/** All runs. Of days whose runs a gateway no longer keeps, those count that others have, unless it was online for longer. */
+function runsOf(
+  parts: readonly HistoryPart[],
+  what: 'runs' | 'known',
+  { from, to }: Pick<HistoryRange, 'from' | 'to'>,
+  now: number,
+): Run[] {
+  const days = { from: from - (from % MINUTES.days), to, step: MINUTES.days };
+  return parts.flatMap((part) => {
+    const { [what]: old = [] } = part.old ?? {};
+    if (old.length === 0) return part[what];
+    const others = parts.filter((each) => each !== part).flatMap((each) => each[what]);
+    const seconds = secondsIn(others, days, now);
+    const isLonger = ({ since, until }: Run) => (until ?? now) - since > (seconds.get(since / 60) ?? 0);
+    return [...part[what], ...old.filter(isLonger)];
+  });
 }
 
 /** What devices say of each step. Of ten minutes, the seconds are among those in which it was not online. */
@@ -189,8 +199,8 @@ export function longestOutage(
   now: number,
 ): Outage | null {
   const end = Math.min(to * 60, now);
-  const known = joined(parts.flatMap((part) => part.known));
-  const online = joined(parts.flatMap(({ runs }) => runs));
+  const known = joined(runsOf(parts, 'known', { from, to }, now));
+  const online = joined(runsOf(parts, 'runs', { from, to }, now));
   let longest: Outage | null = null;
   let offline = Math.max(from * 60, firstSeen(parts));
   for (const { since, until } of [...online, { since: end, until: end }]) {

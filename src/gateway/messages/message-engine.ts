@@ -36,6 +36,8 @@ const STEADY_MS = 30 * MINUTE_MS;
 const FLAPS = 3;
 /** Things that have one cause are noticed one after another, as heartbeats are missed. */
 const GATHER_MS = MINUTE_MS;
+/** How long a standby may be behind that takes the place of the database. */
+const REMEMBERED_MS = HOUR_MS;
 /** Rows that one transaction writes: other work waits meanwhile. */
 const BATCH = 100;
 const LINK_MS = 7 * 24 * HOUR_MS;
@@ -80,6 +82,10 @@ export class MessageEngine {
   readonly #watched = new Map<string, Watched>();
   /** When a notification was due first, in milliseconds of the clock. */
   readonly #dueSince = new Map<string, number>();
+  /** What was written down lately, by id: a standby that becomes the database may lack it. */
+  readonly #written = new Map<string, { row: ConditionRow; at: number }>();
+  /** Ids of messages in them that destinations have taken. */
+  readonly #arrived = new Set<string>();
   /** How long what waits was seen, as written down; null: it was not read yet. */
   #kept: ReadonlyMap<string, number> | null = null;
   #keptAt = Number.NEGATIVE_INFINITY;
@@ -115,12 +121,15 @@ export class MessageEngine {
     this.context.store.conditionHistory.forgetUnsettled();
     this.#watched.clear();
     this.#dueSince.clear();
+    this.#written.clear();
+    this.#arrived.clear();
     [this.#lastLook, this.#upMs, this.#kept] = [null, 0, null];
   }
 
   async #look(): Promise<void> {
     const { store, clock } = this.context;
     const rules = store.messageRules.page(null, MAX_RULES);
+    await this.#writeAgain();
     const open = new Map(
       store.conditionHistory.unsettled().flatMap((row) => (row.ended_at ? [] : [[keyOf(row), row]])),
     );
@@ -134,6 +143,46 @@ export class MessageEngine {
     this.#watch(seen, open, isUnknown, this.#upMs > GRACE_MS ? step : 0);
     await this.#record(seen, open);
     await this.#tell(rules);
+    this.#remember();
+  }
+
+  /** What was told, and then lost with the database, is written down again: nobody is told twice. */
+  async #writeAgain(): Promise<void> {
+    const { conditionHistory: history, database } = this.context.store;
+    const lost: ConditionRow[] = [];
+    const open = new Map(history.unsettled().map((row) => [row.id, row]));
+    for (const { row } of this.#written.values()) {
+      const told = row.told.filter(({ message_id }) => this.#arrived.has(message_id));
+      const present = told.length === 0 ? null : (open.get(row.id) ?? history.get(row.id));
+      if (told.length > 0 && (present === null || present.told.length < told.length)) lost.push({ ...row, told });
+    }
+    if (lost.length === 0) return;
+    await database.write(() => {
+      this.#requireSender();
+      for (const row of lost) {
+        const settled = row.settled && row.told.some(({ kind }) => kind === 'over');
+        if (history.get(row.id) === null) history.insert({ ...row, settled });
+        else history.update({ ...row, settled });
+      }
+    }, null);
+  }
+
+  /** What was told and taken, for as long as it may be lost. */
+  #remember(): void {
+    const { clock, store } = this.context;
+    const now = clock.now();
+    const deliveredTo = (id: string) => store.eventDeliveries.get(id)?.delivered ?? '';
+    const open = new Map(store.conditionHistory.unsettled().map((row) => [row.id, row]));
+    for (const [id, row] of open) if (row.told.length > 0) this.#written.set(id, { row, at: now });
+    for (const [id, { row, at }] of this.#written) {
+      const present = open.has(id) || row.settled ? row : (store.conditionHistory.get(id) ?? row);
+      if (present !== row) this.#written.set(id, { row: present, at });
+      for (const { destination_id, message_id } of present.told)
+        if (!this.#arrived.has(message_id) && deliveredTo(destination_id) >= message_id) this.#arrived.add(message_id);
+      if (now - at <= REMEMBERED_MS) continue;
+      this.#written.delete(id);
+      for (const { message_id } of row.told) this.#arrived.delete(message_id);
+    }
   }
 
   /** What is wrong at any gateway, by {@link keyOf}, and what nobody can say. */

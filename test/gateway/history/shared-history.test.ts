@@ -104,6 +104,36 @@ it('is the sum of all gateways, also of one that is gone', { ...unless(NO_POSTGR
   const listed = pointsOf(ofCam === undefined ? [] : [ofCam], lastDay, (BEGIN + 3 * MINUTES.days) * 60);
   expect(shown(listed)).toEqual(listed.map(() => ({ requests: 2, known: 3_600, online: 3_600 })));
   expect(await here.briefParts([cam], lastDay, new Map([['lost:443', BEGIN]]))).toEqual([]);
-  const none = { requests: 0, known: 0, online: 0 };
-  expect(shown(await read(cam, MINUTES.days, [['lost:443', BEGIN + MINUTES.days]]))).toEqual([day, none]);
+  expect(shown(await read(cam, MINUTES.days, [['lost:443', BEGIN]]))).toEqual(
+    [day, day].map((each) => ({ ...each, requests: 0 })),
+  );
+
+  // A gateway that has lost its disk after some hours begins another file: both count, also on the day that the first one has not ended.
+  const again = HistoryFile.open(join(temporaryFolder(), 'history.db'), 395, silentLog);
+  onTestFinished(() => again.close());
+  const third = BEGIN + 2 * MINUTES.days;
+  const count = async (into: HistoryFile, at: number) => {
+    const values = new Values();
+    values.requests = 2;
+    await into.write([{ of: cam, at, values }], [], at * 60 + 1_800);
+    await into.sumUp(at - (at % MINUTES.hours) + MINUTES.hours);
+    await lost.take(into);
+  };
+  await count(file, third);
+  await again.write([], [{ of: cam, since: (third + 90) * 60, until: null }], (third + 90) * 60);
+  await count(again, third + 90);
+  await count(again, third + MINUTES.days + 30);
+  await again.sumUp(third + 2 * MINUTES.days);
+  await lost.take(again);
+  const later = { from: third, to: third + 2 * MINUTES.days, step: MINUTES.days };
+  const requests = async (asked: [string, number][], step: number) => {
+    const range = { ...later, step };
+    const steps = pointsOf([await here.part(cam, range, new Map(asked))], range, later.to * 60);
+    return steps.map(({ values }) => values.requests).filter((each) => each > 0);
+  };
+  for (const step of [MINUTES.hours, MINUTES.days]) {
+    const [before, after] = step === MINUTES.hours ? [[2], [2, 2]] : [[2], [4, 2]];
+    expect(await requests([['lost:443', again.begun]], step)).toEqual(before);
+    expect(await requests([], step)).toEqual(step === MINUTES.hours ? [...before, ...after] : after);
+  }
 });
