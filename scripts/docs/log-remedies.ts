@@ -34,7 +34,7 @@ export const REMEDIES: Readonly<Record<string, string>> = {
     'see `reason`; the account keeps its key. If that key has leaked, have the CA deactivate the account',
   'certificate not revoked: its CA refuses': 'see `reason`: another CA or account may have issued it; revoke it there',
   'certificate not revoked, or key of the ACME account not changed': 'see `err`; it is tried again',
-  'certificate revoked without another one':
+  'leaked certificate revoked before there is another one':
     'find out why no other one is issued: `device-agent gateway certificates`; until then, clients may refuse the name',
   'renewal moved as the CA asks': 'none; `why` is a page of the CA about it',
   'certificate issued with other terms than set':

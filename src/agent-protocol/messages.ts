@@ -305,7 +305,12 @@ const MOST_RETRY_AFTER_S = 600;
 export const AuthAnswer = z.object({
   Error: text,
   /** With an error: when the agent may try again. Of this project only. */
-  RetryAfterS: z.int().min(1).max(MOST_RETRY_AFTER_S).nullable().catch(null),
+  RetryAfterS: z
+    .int()
+    .min(1)
+    .transform((seconds) => Math.min(seconds, MOST_RETRY_AFTER_S))
+    .nullable()
+    .catch(null),
   ClientId: text,
   Extra: z
     .object({

@@ -23,6 +23,8 @@ const FIRST = { baseMs: 500, maxMs: 500 };
 const QUICK_ENDS = 5;
 const QUICK_MS = 30_000;
 const PAUSE_MS = 1_000;
+/** The supervisor reports progress at least so often, or its program is restarted. */
+const REPORT_MS = 20_000;
 const CONNECT_DEADLINE_MS = 20_000;
 /** Pending attempts at a time: the SDK cannot abort one. */
 const MAX_PENDING = 8;
@@ -258,9 +260,13 @@ export class SessionSupervisor {
   }
 
   /** Up to half as long again as the gateway wants, so that a fleet does not retry in step. */
-  #stayAway(seconds: number, signal: AbortSignal): Promise<void> {
-    const { clock } = this.deps;
-    return clock.sleep(1000 * seconds * (1 + clock.random() / 2), signal);
+  async #stayAway(seconds: number, signal: AbortSignal): Promise<void> {
+    const { clock, progress } = this.deps;
+    const until = clock.now() + 1000 * seconds * (1 + clock.random() / 2);
+    for (let left = until - clock.now(); left > 0; left = until - clock.now()) {
+      await clock.sleep(Math.min(left, REPORT_MS), signal);
+      progress.report();
+    }
   }
 
   /** One to two seconds, so that a fleet does not retry in step. */

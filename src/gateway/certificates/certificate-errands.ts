@@ -62,8 +62,9 @@ export function revokeCertificate(
   });
 }
 
-/** Repeated, it does not put the revocation off. */
-function revokingJob(before: ProvisioningJob | null, revokes: RevocationReason, now: string): ProvisioningJob {
+/** Repeated, it does not put the revocation off, and a key that has leaked stays so. */
+function revokingJob(before: ProvisioningJob | null, reason: RevocationReason, now: string): ProvisioningJob {
+  const revokes = before?.revokes === 'keyCompromise' ? before.revokes : reason;
   if (revokes !== 'keyCompromise') return { ...freshJob(now), revokes };
   const revokes_by = restartedJob(now, before).revokes_by ?? latestRevocation(now);
   return { ...freshJob(now), revokes, revokes_by };
@@ -87,7 +88,7 @@ export async function requestOverdueRevocations<Row extends ManagedDomainRow>(
       if (pem && revokes !== undefined) noteRevocation(database, pem, revokes);
       table.update({ ...row, job });
     }
-    return overdue.map(({ domain }) => domain);
+    return overdue.filter(({ certificate_id }) => certificate_id !== null).map(({ domain }) => domain);
   });
 }
 

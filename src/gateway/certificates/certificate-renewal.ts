@@ -112,7 +112,7 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
   async #revokeOverdue(): Promise<void> {
     const { store, log } = this.context;
     const domains = await requestOverdueRevocations(store, this.domains);
-    for (const domain of domains) log.warn({ domain }, 'certificate revoked without another one');
+    for (const domain of domains) log.warn({ domain }, 'leaked certificate revoked before there is another one');
   }
 
   #cancelUnwanted(): void {

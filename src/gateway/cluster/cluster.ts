@@ -147,7 +147,7 @@ export class Cluster {
     this.nodes.update(nodes, askedAt, [...this.rows.nodes(), ...commanded, this.primary.holder ?? this.nodes.self]);
     for (const place of this.#unplaced) {
       const there = [...this.rows.at(place)];
-      const isPlaced = there.some(({ node }) => this.nodes.place(node) !== undefined);
+      const isPlaced = there.some(({ node, taken }) => !taken && this.nodes.place(node) !== undefined);
       if (isPlaced) this.context.endpoints.lost.found(place);
       if (isPlaced || there.length === 0) this.#unplaced.delete(place);
     }

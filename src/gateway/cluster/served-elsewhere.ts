@@ -19,7 +19,7 @@ export class ServedElsewhere implements OtherNodes {
     private readonly options: {
       rows: OnlineRows;
       nodes: Nodes;
-      endpoints: Pick<EndpointRegistry, 'isAt' | 'standsAt' | 'lost'>;
+      endpoints: Pick<EndpointRegistry, 'isAt' | 'isStalledAt' | 'lost'>;
       primary: Primary;
       /** Selects the tunnels of the TLS edge with exactly this name or wildcard, which every node serves; null: it needs none */
       edgeAt: (name: string) => { labels: Labels | null } | undefined;
@@ -91,8 +91,8 @@ export class ServedElsewhere implements OtherNodes {
     return found === 'here' ? undefined : found;
   }
 
-  withTcpPort(port: number): NodePlace | undefined {
-    return this.#nodeOf(this.options.rows.at(tcpPlace(port)));
+  withTcpPort(port: number, isHere: boolean): NodePlace | undefined {
+    return this.#nodeOf(this.options.rows.at(tcpPlace(port)), isHere);
   }
 
   withInternal({ protocol, host, port }: InternalAddress): NodePlace | undefined {
@@ -106,33 +106,35 @@ export class ServedElsewhere implements OtherNodes {
     const port = scheme === 'http' ? 'http' : 'tls';
     for (const name of coveringNames(host)) {
       const isHere = endpoints.isAt(port, name);
-      if ((isHere && !endpoints.standsAt(port, name)) || (port === 'tls' && edgeAt(name))) return undefined;
+      if ((isHere && !endpoints.isStalledAt(port, name)) || (port === 'tls' && edgeAt(name))) return undefined;
       const there = [...rows.atName(port, name)];
       const isFit = ({ protocol, view }: OnlineRow) =>
         protocol === scheme && !(view as LiveEndpoint).needsOwnConnection;
-      if (there.length > 0) return there.every(isFit) ? this.#nodeOf(there) : undefined;
+      if (there.length > 0) return there.every(isFit) ? this.#nodeOf(there, isHere) : undefined;
       if (isHere) return undefined;
     }
     return undefined;
   }
 
-  /** The most specific name counts, wherever it is; here, if it is at several nodes, unless its agent here stands. */
+  /** The most specific name counts, wherever it is. Of several nodes, this one comes first, unless its agent here is stalled. */
   #find(port: 'http' | 'tls', host: string): NodePlace | 'here' | undefined {
     const { endpoints, edgeAt, withLabels, rows } = this.options;
     for (const name of coveringNames(host)) {
       const edge = port === 'tls' ? edgeAt(name) : undefined;
       if (edge) return (edge.labels && withLabels(edge.labels)) ?? 'here';
       const isHere = endpoints.isAt(port, name);
-      if (isHere && !endpoints.standsAt(port, name)) return 'here';
-      const node = this.#nodeOf(rows.atName(port, name)) ?? (isHere ? 'here' : undefined);
+      if (isHere && !endpoints.isStalledAt(port, name)) return 'here';
+      const node = this.#nodeOf(rows.atName(port, name), isHere) ?? (isHere ? 'here' : undefined);
       if (node) return node;
     }
     return undefined;
   }
 
-  #nodeOf(rows: Iterable<OnlineRow>): NodePlace | undefined {
+  /** @param isHere whether it is at this node, too: then only nodes are better that answer, and stay */
+  #nodeOf(rows: Iterable<OnlineRow>, isHere = false): NodePlace | undefined {
     const { nodes } = this.options;
-    return this.#oneOf([...rows].flatMap(({ node }) => nodes.place(node) ?? []));
+    const isFit = ({ node }: OnlineRow) => !isHere || !(nodes.isUnreachable(node) || nodes.isDraining(node));
+    return this.#oneOf([...rows].filter(isFit).flatMap(({ node }) => nodes.place(node) ?? []));
   }
 
   /** One of the nodes, with a second one in case that it cannot be reached. */

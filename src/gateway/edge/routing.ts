@@ -54,7 +54,7 @@ export class Routing {
       isRefused: RefusesClient;
       clients: Pick<ClientConnections, 'admit' | 'connectionTo'>;
       proxy: Pick<HttpProxy, 'trackForwarded'>;
-      relays: Pick<Relays, 'nodes' | 'isLast' | 'internalOf' | 'endpointFor'> | null;
+      relays: Pick<Relays, 'nodes' | 'isLast' | 'internalOf' | 'endpointFor' | 'isRelayed'> | null;
       waiting: WaitingClients;
       /** Serves a request that has waited for an agent, or has lost it. */
       serve(req: ClientRequest, res: ClientResponse, scheme: Scheme): void;
@@ -86,9 +86,7 @@ export class Routing {
       const admission = this.#admit(req, res, endpoints.internal(internal.protocol, internal.host, internal.port));
       return admission && { ...admission, isForwarded: true };
     }
-    const here = endpoints.lookup(scheme, host);
-    const elsewhere = here === undefined || here.stands ? relays?.endpointFor(req.socket, scheme, host) : undefined;
-    const endpoint = elsewhere ?? here;
+    const endpoint = this.#endpointFor(req, scheme, host);
     // The gateway's own services are selected by the name in the handshake.
     if (scheme === 'https' && (services.has(host) || isMisdirected(req, host, endpoint))) {
       answerError(req, res, misdirected(host));
@@ -102,6 +100,14 @@ export class Routing {
     else if (isAddress) redirect(req, res, host, this.context.addresses?.ports.https ?? 443);
     else this.#answerUnserved(req, res, scheme);
     return null;
+  }
+
+  /** The endpoint for a request: at another gateway when it is not here, or its agent here is stalled and nobody has passed it on. */
+  #endpointFor({ socket }: ClientRequest, scheme: Scheme, host: string): GatewayEndpoint | undefined {
+    const { relays } = this.options;
+    const here = this.context.endpoints.lookup(scheme, host);
+    if (here && !(here.isStalled && relays?.isRelayed(socket) === false)) return here;
+    return relays?.endpointFor(socket, scheme, host) ?? here;
   }
 
   /** The name that a request is for. */
@@ -194,17 +200,16 @@ export class Routing {
     return true;
   }
 
-  /** Serves a request again, once, whose agent stands. @returns false when nobody else serves it */
+  /** Serves a request at another gateway, once, whose policy decides there. @returns false when none can */
   serveElsewhere(req: ClientRequest, res: ClientResponse, endpoint: GatewayEndpoint): boolean {
-    const { endpoints } = this.context;
-    if (this.#repeated.has(req)) return false;
+    const { relays, serve } = this.options;
+    // Policies have forwarded the connection to an internal endpoint.
+    const isInternal = 'internal' in endpoint && endpoint.internal === true;
+    if (isInternal || this.#repeated.has(req) || relays?.isRelayed(req.socket) !== false) return false;
     const scheme = endpoint.protocol === 'http' ? 'http' : 'https';
-    const next: GatewayEndpoint | undefined =
-      endpoints.another(endpoint, new Set([endpoint])) ??
-      this.options.relays?.endpointFor(req.socket, scheme, this.#hostOf(req));
-    if (next === undefined || next.stands) return false;
+    if (relays.endpointFor(req.socket, scheme, this.#hostOf(req)) === undefined) return false;
     this.#repeated.add(req);
-    this.options.serve(req, res, scheme);
+    serve(req, res, scheme);
     return true;
   }
 

@@ -258,6 +258,7 @@ export class TlsMux {
       return true;
     } catch {
       // Logged where it could not be reached.
+      if (this.context.endpoints.peek('https', hostName) ?? this.context.endpoints.peek('tls', hostName)) return false;
       const lost = waiting.hasWaited(socket) ? undefined : relays.nodes.expectAt('tls', hostName);
       waiting.noteWaited(socket);
       if (!lost || !(await waiting.wait(lost, socket.remoteAddress, (leave) => socket.once('close', leave)))) {

@@ -58,6 +58,7 @@ class RoundRobin<T> {
 }
 
 type Pools = Map<string, RoundRobin<OnlineEndpoint>>;
+type Member = Pick<OnlineEndpoint, 'isResponsive' | 'isStalled'>;
 
 /** Protocols whose clients name the host that they want. */
 type NamedProtocol = Exclude<EndpointProtocol, 'tcp'>;
@@ -134,8 +135,9 @@ export class EndpointRegistry extends EventEmitter<EndpointEvents> implements En
   /** The one that has waited longest, responsive ones first. */
   #nextTurn(tunnels: readonly LabeledUpstream[]): LabeledUpstream | undefined {
     const responsive = tunnels.filter(({ isResponsive }) => isResponsive);
+    const answering = responsive.length > 0 ? responsive : tunnels.filter(({ isStalled }) => !isStalled);
     const turnOf = (tunnel: LabeledUpstream) => this.#turns.get(tunnel) ?? 0;
-    const next = leastOf(responsive.length > 0 ? responsive : tunnels, turnOf);
+    const next = leastOf(answering.length > 0 ? answering : tunnels, turnOf);
     if (next) this.#takeTurn(next);
     return next;
   }
@@ -190,9 +192,9 @@ export class EndpointRegistry extends EventEmitter<EndpointEvents> implements En
     return this.#named.https.has(name) || this.#named.tls.has(name);
   }
 
-  /** Whether the agents of all endpoints at exactly this name or wildcard stand. */
-  standsAt(port: 'http' | 'tls', name: string): boolean {
-    return this.atPlace(namePlace(port, name)).every(({ stands }) => stands);
+  /** Whether the agents of all endpoints at exactly this name or wildcard are stalled. */
+  isStalledAt(port: 'http' | 'tls', name: string): boolean {
+    return this.atPlace(namePlace(port, name)).every(({ isStalled }) => isStalled);
   }
 
   /** The endpoints at an address, as `placeOf` says. */
@@ -286,15 +288,14 @@ export class EndpointRegistry extends EventEmitter<EndpointEvents> implements En
 
 /**
  * The next member of a pool, responsive ones first: a session that is dead but not yet detected costs it one connection, one
- * that is full none, and an upstream that is down one now and then.
+ * that is full none, and an upstream that is down one now and then. Those whose agents are stalled come last.
  */
-function nextOf<T extends { readonly isResponsive: boolean }>(
-  pool: RoundRobin<T> | undefined,
-  isEligible?: (member: T) => boolean,
-): T | undefined {
+function nextOf<T extends Member>(pool: RoundRobin<T> | undefined, isEligible?: (member: T) => boolean): T | undefined {
   // Most pools have one member, which is eligible.
   if (pool === undefined || (pool.size === 1 && !isEligible)) return pool?.first;
-  return pool.next((member) => member.isResponsive && isEligible?.(member) !== false) ?? pool.next(isEligible);
+  const next = (isFit: (member: Member) => boolean) =>
+    pool.next((member) => isFit(member) && isEligible?.(member) !== false);
+  return next(({ isResponsive }) => isResponsive) ?? next(({ isStalled }) => !isStalled) ?? pool.next(isEligible);
 }
 
 /** The first of those with the least value. */

@@ -39,8 +39,8 @@ export interface AgentUpstream {
   openChannel(client: ClientInfo): ByteChannel;
   /** Like {@link openChannel}, as a Node stream. */
   openStream(client: ClientInfo): Duplex;
-  /** Whether its agent does not answer, but is not given up yet: another way is better, if there is one. Left out: there is no agent. */
-  readonly stands?: boolean;
+  /** Whether its agent does not answer, but is not given up yet: requests go to another session if possible. Left out: there is no agent. */
+  readonly isStalled?: boolean;
   /** The agent could not connect to it: for some seconds, other members of the pool come first. Left out: there is no agent. */
   rest?(): void;
 }

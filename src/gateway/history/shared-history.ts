@@ -1,4 +1,4 @@
-import { CREATION_LOCK, WHOLE_MS } from '../store/shared/postgres.ts';
+import { CREATION_LOCK } from '../store/shared/postgres.ts';
 import type { Ask } from '../store/shared/postgres-connection.ts';
 import {
   type Away,
@@ -25,23 +25,29 @@ function hostOf(key: string): string {
  * by the hour or the day has all numbers of one gateway.
  */
 const SCHEMA = `
-  CREATE TABLE IF NOT EXISTS device_agent.history (
+  CREATE TABLE device_agent.history (
     node text NOT NULL, level text NOT NULL, kind text NOT NULL, key text NOT NULL, device text NOT NULL,
     at bigint NOT NULL, numbers double precision[] NOT NULL, refusals jsonb,
     PRIMARY KEY (kind, key, level, at, node, device)
   );
-  CREATE INDEX IF NOT EXISTS history_of_devices ON device_agent.history (device, level, at) WHERE device <> '';
-  CREATE INDEX IF NOT EXISTS history_by_time ON device_agent.history (level, at);
-  CREATE TABLE IF NOT EXISTS device_agent.history_runs (
+  CREATE INDEX history_of_devices ON device_agent.history (device, level, at) WHERE device <> '';
+  CREATE INDEX history_by_time ON device_agent.history (level, at);
+  CREATE TABLE device_agent.history_runs (
     node text NOT NULL, kind text NOT NULL, key text NOT NULL, device text NOT NULL,
     since bigint NOT NULL, until bigint, PRIMARY KEY (kind, key, since, node, device)
   );
-  CREATE INDEX IF NOT EXISTS history_runs_of_hosts ON device_agent.history_runs ((${hostOf('key')})) WHERE kind = 'endpoint';
-  CREATE TABLE IF NOT EXISTS device_agent.history_away (
+  CREATE INDEX history_runs_of_hosts ON device_agent.history_runs ((${hostOf('key')})) WHERE kind = 'endpoint';
+  CREATE TABLE device_agent.history_away (
     node text NOT NULL, device text NOT NULL, at bigint NOT NULL, seconds integer NOT NULL,
     machine double precision[] NOT NULL, PRIMARY KEY (device, at, node)
   );
-  CREATE TABLE IF NOT EXISTS device_agent.history_nodes (node text PRIMARY KEY, written bigint NOT NULL);
+  CREATE TABLE device_agent.history_nodes (node text PRIMARY KEY, written bigint NOT NULL);
+`;
+
+/** Tables that exist are left alone: an index on a large one takes minutes, for which commits would wait. */
+const PREPARATION = `
+  SELECT pg_advisory_xact_lock(${CREATION_LOCK});
+  DO $prepare$ BEGIN IF to_regclass('device_agent.history_nodes') IS NULL THEN ${SCHEMA} END IF; END $prepare$
 `;
 
 /** Rows in a statement: others wait for it on the same connection. */
@@ -221,8 +227,7 @@ export class SharedHistory {
 
   async #prepare(): Promise<void> {
     if (this.#isReady) return;
-    // Two that create a table at the same time fail, also with IF NOT EXISTS.
-    await this.ask(`SELECT pg_advisory_xact_lock(${CREATION_LOCK}); ${SCHEMA}`, [], WHOLE_MS);
+    await this.ask(PREPARATION);
     this.#isReady = true;
   }
 
@@ -260,22 +265,27 @@ export class SharedHistory {
     );
   }
 
-  /** Also what was passed on by gateways that are gone. */
-  async #forget(now: number): Promise<void> {
+  /** Also what was passed on by gateways that are gone. A clock that is ahead deletes nothing. */
+  async #forget(at: number): Promise<void> {
+    const [{ now } = { now: at }] = await this.ask<{ now: number }>(
+      'SELECT least($1, extract(epoch FROM now()) / 60)::integer AS now',
+      [at],
+    );
     const oldest = now - this.days * MINUTES.days;
     const old = [
       ["level = 'days' AND at < $1", oldest],
       ["level = 'hours' AND at < $1", oldest],
       [`level = 'hours' AND at < $1 AND ${IS_SUMMED_UP}`, now - KEPT_HOURS],
     ] as const;
-    for (const [which, before] of old) await this.#delete('history', which, before);
-    const isOver = 'SELECT node FROM device_agent.history_nodes WHERE written < $1';
-    await this.#delete('history_runs', `until < $1 OR (until IS NULL AND node IN (${isOver}))`, oldest * 60);
-    await this.#delete('history_away', 'at < $1', oldest);
-    await this.#delete('history_nodes', 'written < $1', oldest * 60);
+    const isGone = `node IN (SELECT node FROM device_agent.history_nodes WHERE written < ${oldest * 60})`;
+    const isMine = `(split_part(node, ' ', 1) = $2 OR ${isGone})`;
+    for (const [which, before] of old) await this.#delete('history', `${which} AND ${isMine}`, before);
+    await this.#delete('history_runs', `(until < $1 OR until IS NULL AND ${isGone}) AND ${isMine}`, oldest * 60);
+    await this.#delete('history_away', `at < $1 AND ${isMine}`, oldest);
+    await this.#delete('history_nodes', `written < $1 AND ${isMine}`, oldest * 60);
   }
 
-  /** A statement that takes too long is cancelled. */
+  /** In batches: a statement that takes too long is cancelled. @param which with the time as $1 and this gateway as $2 */
   async #delete(table: string, which: string, before: number): Promise<void> {
     for (;;) {
       const [{ rows } = { rows: 0 }] = await this.ask<{ rows: number }>(
@@ -284,7 +294,7 @@ export class SharedHistory {
             SELECT ctid FROM device_agent.${table} AS row WHERE ${which} LIMIT ${FORGET_AT_ONCE}
           )) RETURNING 1
         ) SELECT count(*)::integer AS rows FROM deleted`,
-        [before],
+        [before, this.node],
       );
       if (rows < FORGET_AT_ONCE) return;
     }
@@ -301,9 +311,9 @@ function nameOf(node: string, begun: number): string {
   return `${node} ${begun}`;
 }
 
-/** What those have here that are asked themselves. */
+/** Names here of gateways that are asked themselves: earlier versions wrote without when the file began. */
 function namesOf(asked: ReadonlyMap<string, number>): string[] {
-  return [...asked].map(([node, begun]) => nameOf(node, begun));
+  return [...asked].flatMap(([node, begun]) => [node, nameOf(node, begun)]);
 }
 
 /** @param place of the key among the parameters */

@@ -36,7 +36,7 @@ const STEADY_MS = 30 * MINUTE_MS;
 const FLAPS = 3;
 /** Things that have one cause are noticed one after another, as heartbeats are missed. */
 const GATHER_MS = MINUTE_MS;
-/** How long a standby may be behind that takes the place of the database. */
+/** How far behind a promoted standby may be. */
 const REMEMBERED_MS = HOUR_MS;
 /** Rows that one transaction writes: other work waits meanwhile. */
 const BATCH = 100;
@@ -160,9 +160,10 @@ export class MessageEngine {
     await database.write(() => {
       this.#requireSender();
       for (const row of lost) {
-        const settled = row.settled && row.told.some(({ kind }) => kind === 'over');
-        if (history.get(row.id) === null) history.insert({ ...row, settled });
-        else history.update({ ...row, settled });
+        const present = history.get(row.id);
+        // If nobody else has to be told, the same look settles it again.
+        if (present === null) history.insert({ ...row, settled: false });
+        else history.update({ ...present, told: row.told, ended_at: present.ended_at ?? row.ended_at, settled: false });
       }
     }, null);
   }

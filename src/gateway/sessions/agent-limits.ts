@@ -165,7 +165,14 @@ export class RequestTurns {
     this.#lines.set(payer, line);
     return new Promise((resolve, reject) => {
       const refuse = () => reject(new RpcError('ERR_NGROK_741', 'the session has ended'));
-      line.requests.push({ size, isOver, handle: () => resolve(handle()), refuse });
+      const settle = () => {
+        try {
+          resolve(handle());
+        } catch (error) {
+          reject(error);
+        }
+      };
+      line.requests.push({ size, isOver, handle: settle, refuse });
       this.#askForTurns(payer, line);
     });
   }
@@ -174,7 +181,7 @@ export class RequestTurns {
     if (line.isInDebt) return;
     while (line.turns < Math.min(MAX_TURNS, line.requests.length)) {
       line.turns += 1;
-      runInTurn(payer, () => void this.#serveNext(payer, line));
+      runInTurn(payer, () => void this.#serveNext(payer, line), 'first');
     }
   }
 
@@ -183,12 +190,12 @@ export class RequestTurns {
     if (line.isInDebt) return;
     const request = this.#next(line);
     if (!request) return;
-    const { time } = line;
-    time.take(priceOf(request.size), this.clock.now());
-    const waitMs = time.waitMs(0, this.clock.now());
+    line.time.take(priceOf(request.size), this.clock.now());
+    const waitMs = line.time.waitMs(0, this.clock.now());
     if (waitMs > 0) {
       line.isInDebt = true;
       await this.clock.sleep(waitMs);
+      await new Promise<void>((resolve) => runInTurn(payer, resolve, 'first'));
       line.isInDebt = false;
     }
     this.#handle(line, request);
@@ -210,12 +217,9 @@ export class RequestTurns {
       return;
     }
     const start = this.clock.now();
-    try {
-      handle();
-    } finally {
-      const now = this.clock.now();
-      time.take(Math.max(0, (now - start) / PROCESSOR_SHARE - priceOf(size)), now);
-    }
+    handle();
+    const now = this.clock.now();
+    time.take(Math.max(0, (now - start) / PROCESSOR_SHARE - priceOf(size)), now);
   }
 }
 

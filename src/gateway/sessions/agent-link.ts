@@ -124,8 +124,8 @@ export class AgentLink implements SessionLink, ConnectionUser, PendingConnection
     this.#silenceWatch?.sent();
   }
 
-  get stands(): boolean {
-    return this.#silenceWatch?.stands ?? false;
+  get isStalled(): boolean {
+    return this.#silenceWatch?.isStalled ?? false;
   }
 
   beat(ms: number): Promise<boolean> {
@@ -297,9 +297,9 @@ export function watchHeartbeats(
 
 /** Agents credit what they read at once: after so many milliseconds without any bytes of theirs, they are asked for some. */
 const ASK_MS = 1_000;
-/** After so many more, what is asked of them goes another way, if there is one. */
-const STANDS_MS = 1_000;
-/** They have this long. Below the heartbeat of SDKs (10 s), and above the pauses of mobile links. */
+/** After so many more without an answer, requests go to another session of the device, if it has one. */
+const STALLED_MS = 1_000;
+/** The session ends after so many without an answer: below the heartbeat of SDKs (10 s), and above the pauses of mobile links. */
 const ANSWER_MS = 7_000;
 
 /**
@@ -313,6 +313,7 @@ export class SilenceWatch {
   #unansweredSince = 0;
   /** When the agent was last asked. */
   #askedAt = Number.NEGATIVE_INFINITY;
+  #isStalled = false;
 
   constructor(
     private readonly own: {
@@ -324,10 +325,9 @@ export class SilenceWatch {
     },
   ) {}
 
-  /** Whether the agent has not answered for long enough to try another way, but not yet for long enough to be given up. */
-  get stands(): boolean {
-    const { lastReadAt } = this.own.connection;
-    return this.#askedAt > lastReadAt && performance.now() - this.#askedAt >= STANDS_MS;
+  /** Whether the agent has not answered for long enough to try another session, but is not given up yet. */
+  get isStalled(): boolean {
+    return this.#isStalled && this.own.connection.lastReadAt < this.#askedAt;
   }
 
   sent(): void {
@@ -348,7 +348,7 @@ export class SilenceWatch {
       return;
     }
     this.#askedAt = performance.now();
-    this.#wait(STANDS_MS, () => this.#judge());
+    this.#wait(STALLED_MS, () => this.#judge());
     this.own.ask();
   }
 
@@ -356,9 +356,10 @@ export class SilenceWatch {
     // Timers run before sockets are read: after a stall, an answer may still wait there.
     this.#immediate = setImmediate(() => {
       this.#immediate = undefined;
-      if (this.own.connection.lastReadAt >= this.#askedAt) this.#ask();
+      this.#isStalled = this.own.connection.lastReadAt < this.#askedAt;
+      if (!this.#isStalled) this.#ask();
       else if (performance.now() - this.#askedAt >= ANSWER_MS) this.own.onSilence();
-      else this.#wait(STANDS_MS, () => this.#judge());
+      else this.#wait(STALLED_MS, () => this.#judge());
     });
   }
 

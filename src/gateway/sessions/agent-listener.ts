@@ -42,8 +42,8 @@ export interface ListenerOwner extends EndpointOwner {
   readonly takesWarnings: boolean;
   /** It knows what it has sent: answers need not repeat it. */
   readonly takesShortAnswers: boolean;
-  /** See {@link AgentUpstream.stands}. */
-  readonly stands: boolean;
+  /** See {@link AgentUpstream.isStalled}. */
+  readonly isStalled: boolean;
   /** Whether the device's data budget has something left for the listener. */
   hasDataFor(id: string): boolean;
   /** @throws {ApiError} when it has not */
@@ -108,12 +108,13 @@ abstract class AgentListener implements AgentUpstream {
     return `tn_${ksuidOf(this.publicId)}`;
   }
 
-  get stands(): boolean {
-    return this.owner.stands;
+  get isStalled(): boolean {
+    return this.owner.isStalled;
   }
 
   get isResponsive(): boolean {
-    if (this.stands || this.#isDown || turnTime() < this.#restsUntil || !this.owner.hasDataFor(this.id)) return false;
+    if (this.isStalled || this.#isDown || turnTime() < this.#restsUntil || !this.owner.hasDataFor(this.id))
+      return false;
     return this.lane.unanswered.size === 0 && this.owner.gate.hasRoom(this.lane);
   }
 

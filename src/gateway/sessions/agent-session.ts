@@ -47,8 +47,8 @@ const MAX_FEEDS = 16;
 /** Milliseconds that the second link of an agent that closes none stays without streams of clients. */
 const LINK_IDLE_MS = 60_000;
 const DRAIN_CHECK_MS = 500;
-/** An agent stands when it has said nothing for so long, although it was asked. */
-const STANDS_MS = 2_000;
+/** An agent that does not answer on one link is stalled when it has said nothing on any for so many milliseconds. */
+const SILENT_MS = 2_000;
 /** The longest pause between heartbeats that is granted: a session whose agent is gone ends soon after. */
 const MOST_PACE_MS = 75_000;
 
@@ -95,7 +95,7 @@ export interface SessionLink {
   /** For how many milliseconds nothing was heard of an agent that fell silent; 0 if it ended otherwise. */
   readonly silentMs: number;
   /** Whether the agent has been asked for something, and has not answered for two seconds. */
-  readonly stands: boolean;
+  readonly isStalled: boolean;
   /** From now on, it ends when the agent is silent for longer than it has announced. */
   watch(heartbeats: { interval: number; tolerance: number }): void;
   /** From now on, heartbeats are so many milliseconds apart, but closer while clients wait. */
@@ -383,11 +383,10 @@ export class AgentSession implements ListenerOwner {
   }
 
   /** Whether the agent does not answer on one link, and has said nothing on the others either. */
-  get stands(): boolean {
-    const since = performance.now() - STANDS_MS;
-    return (
-      this.#links.some(({ stands }) => stands) && this.#links.every(({ connection }) => connection.lastReadAt < since)
-    );
+  get isStalled(): boolean {
+    if (!this.#links.some(({ isStalled }) => isStalled)) return false;
+    const since = performance.now() - SILENT_MS;
+    return this.#links.every(({ connection }) => connection.lastReadAt < since);
   }
 
   async isAlive(): Promise<boolean> {

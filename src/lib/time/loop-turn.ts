@@ -81,18 +81,21 @@ type Task = () => void;
 
 /** Milliseconds of processor time of a turn that tasks may begin in. */
 const TURN_MS = 5;
-/** The part of it that handshakes have in any case. */
-const HANDSHAKES_MS = 1;
+/** The part of it that later tasks have in any case. */
+const LATER_MS = 1;
 /** Tasks of one owner that run in a turn. */
 const TASKS_PER_TURN = 16;
 
 /** By owner. */
 type Tasks = Map<string, Set<Task>>;
 
-/** Handshakes come after what else there is to do: a gateway that takes more agents than it can serve serves none in time. */
-type Kind = 'work' | 'handshake';
+/**
+ * What agents ask that are connected comes first: accepting agents faster than they can authenticate would let all of them time out.
+ * It is limited for each authtoken; what is not, such as handshakes and requests of clients, comes later.
+ */
+type Rank = 'first' | 'later';
 
-let due: Record<Kind, Tasks> = { work: new Map(), handshake: new Map() };
+let due: Record<Rank, Tasks> = { first: new Map(), later: new Map() };
 let isScheduled = false;
 
 /**
@@ -101,10 +104,10 @@ let isScheduled = false;
  *
  * @param owner for example a client's network
  */
-export function runInTurn(owner: string, task: Task, kind: Kind = 'work'): void {
-  const tasks = due[kind].get(owner);
+export function runInTurn(owner: string, task: Task, rank: Rank = 'later'): void {
+  const tasks = due[rank].get(owner);
   if (tasks) tasks.add(task);
-  else due[kind].set(owner, new Set([task]));
+  else due[rank].set(owner, new Set([task]));
   schedule();
 }
 
@@ -127,20 +130,20 @@ function continueTurn(tasks: Iterator<undefined>): void {
 
 /** Runs the tasks of one turn, each when the next value is asked for. */
 function* tasksOfTurn(): Generator<undefined> {
-  const { work, handshake } = due;
+  const { first, later } = due;
   // What tasks ask for is for the next turn.
-  due = { work: new Map(), handshake: new Map() };
+  due = { first: new Map(), later: new Map() };
   try {
     const span = new ProcessorSpan();
-    yield* runSome(work, () => span.hasTaken(handshake.size > 0 ? TURN_MS - HANDSHAKES_MS : TURN_MS));
-    if (handshake.size === 0) return;
+    yield* runSome(first, () => span.hasTaken(later.size > 0 ? TURN_MS - LATER_MS : TURN_MS));
+    if (later.size === 0) return;
     const own = new ProcessorSpan();
-    yield* runSome(handshake, () => span.hasTaken(TURN_MS) && own.hasTaken(HANDSHAKES_MS));
+    yield* runSome(later, () => span.hasTaken(TURN_MS) && own.hasTaken(LATER_MS));
   } finally {
     const added = due;
     // Those that had to wait go first.
-    due = { work: joined(work, added.work), handshake: joined(handshake, added.handshake) };
-    if (due.work.size + due.handshake.size > 0) schedule();
+    due = { first: joined(first, added.first), later: joined(later, added.later) };
+    if (due.first.size + due.later.size > 0) schedule();
   }
 }
 

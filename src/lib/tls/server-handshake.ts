@@ -124,7 +124,7 @@ class Line {
   #askForTurns(): void {
     while (this.#turns < Math.min(MAX_TURNS, this.#agents.length + this.#clients.length)) {
       this.#turns += 1;
-      runInTurn(this.network, () => this.#serve(), 'handshake');
+      runInTurn(this.network, () => this.#serve());
     }
     if (this.#turns === 0) Line.#all.delete(this.network);
   }

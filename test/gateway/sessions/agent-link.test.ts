@@ -73,17 +73,17 @@ describe('SilenceWatch', () => {
     expect(onSilence).toHaveBeenCalledTimes(1);
   });
 
-  it('an agent stands from two seconds after what it has not answered until it says something', () => {
+  it('an agent is stalled from two seconds after what it has not answered until it says something', () => {
     answers = false;
     watch.sent();
     vi.advanceTimersByTime(1900);
-    expect(watch.stands).toBe(false);
+    expect(watch.isStalled).toBe(false);
     vi.advanceTimersByTime(200);
-    expect(watch.stands).toBe(true);
+    expect(watch.isStalled).toBe(true);
     read();
-    expect(watch.stands).toBe(false);
+    expect(watch.isStalled).toBe(false);
     vi.advanceTimersByTime(10_000);
-    expect([watch.stands, onSilence.mock.calls.length]).toEqual([false, 0]);
+    expect([watch.isStalled, onSilence.mock.calls.length]).toEqual([false, 0]);
   });
 
   it('an agent that falls silent between two requests is noticed, too', () => {

@@ -31,15 +31,15 @@ it('what a task has begun with promises counts as its time, so that a turn stays
   expect(begun.length).toBeLessThan(8);
 });
 
-it('handshakes come after other work, and go on while there is too much of it', async () => {
+it('what agents ask comes first, and other work goes on while there is too much of it', async () => {
   await turnsPass();
   const begun: string[] = [];
   const task = (name: string) => () => {
     begun.push(name);
     busy(2);
   };
-  for (let number = 0; number < 4; number++) runInTurn('agent', task('handshake'), 'handshake');
-  for (let number = 0; number < 40; number++) runInTurn(`agent ${number}`, task('request'));
+  for (let number = 0; number < 4; number++) runInTurn('network', task('handshake'));
+  for (let number = 0; number < 40; number++) runInTurn(`agent ${number}`, task('request'), 'first');
   while (begun.length < 44) await nextTurn();
   expect(begun[0]).toBe('request');
   expect(begun.lastIndexOf('handshake')).toBeLessThan(begun.lastIndexOf('request'));

@@ -38,8 +38,8 @@ export interface ExchangeParts {
   onUnreachable(request: EdgeRequest): boolean;
   /** Called in a turn after a request failed that may safely be sent twice. @returns whether it is served again, as its agent was lost */
   onLost(request: EdgeRequest): boolean;
-  /** Called while an agent does not answer, of a request that may safely be sent twice. @returns whether another one serves it now */
-  onStanding(request: EdgeRequest): boolean;
+  /** Called while the agent of a request that may safely be sent twice does not answer. @returns whether another one serves it now */
+  onStalled(request: EdgeRequest): boolean;
   upgrade?: string;
 }
 
@@ -190,8 +190,8 @@ export class Exchange implements ExchangeEvents {
     }
   }
 
-  onStanding(): void {
-    if (!this.#repeatable || this.#over || !this.parts.onStanding(this.parts.request)) return;
+  onStalled(): void {
+    if (!this.#repeatable || this.#over || !this.parts.onStalled(this.parts.request)) return;
     this.#over = true;
     this.#connection?.abort();
   }

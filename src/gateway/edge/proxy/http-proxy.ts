@@ -5,7 +5,12 @@ import type { OutboundRequest, OutboundResponse } from '../../../traffic-policy/
 import type { ForwardFailure, RequestOutcome } from '../../../traffic-policy/steps.ts';
 import type { EdgeContext } from '../../context/gateway-context.ts';
 import { placeOf } from '../../endpoints/endpoint-address.ts';
-import type { ClientInfo, GatewayEndpoint, InternalLookupFor } from '../../endpoints/online-endpoint.ts';
+import type {
+  ClientInfo,
+  EndpointDirectory,
+  GatewayEndpoint,
+  InternalLookupFor,
+} from '../../endpoints/online-endpoint.ts';
 import type { ProbeOutcome } from '../../endpoints/probe-outcome.ts';
 import {
   type Admission,
@@ -76,7 +81,7 @@ export class HttpProxy {
       onFailure(req: ClientRequest, res: ClientResponse, error: unknown): void;
       /** Serves a request again whose endpoint has lost its agent; false: it gets its error. */
       serveAgain(req: ClientRequest, res: ClientResponse, endpoint: GatewayEndpoint): boolean;
-      /** Serves a request by another agent whose own does not answer; false: it waits on. */
+      /** Serves a request at another gateway, as its agent here does not answer; false: it waits on. */
       serveElsewhere(req: ClientRequest, res: ClientResponse, endpoint: GatewayEndpoint): boolean;
     },
   ) {
@@ -230,7 +235,7 @@ export class HttpProxy {
       onMalformedResponse,
       onUnreachable,
       onLost: this.#onLost,
-      onStanding: this.#onStanding,
+      onStalled: this.#onStalled,
     };
     if (upgrade === null) new Exchange(parts).start();
     else this.#upgrade(parts, upgrade, upgraded);
@@ -240,11 +245,8 @@ export class HttpProxy {
   readonly #onUnreachable = (request: EdgeRequest): boolean => {
     const { req, res, endpoint, outer } = request;
     endpoint.rest?.();
-    const tried = this.#tried.get(req) ?? new Set();
-    this.#tried.set(req, tried.add(endpoint));
-    if (request.body?.isKept === false || res.destroyed || tried.size > MAX_MEMBERS) return false;
-    const next = this.context.endpoints.another(endpoint, tried);
-    if (next === undefined) return false;
+    const next = this.#nextMember(request);
+    if (next === undefined || request.body?.isKept === false || res.destroyed) return false;
     if (outer !== null && request.onFailure !== null) {
       request.body?.rewind();
       this.#process(outer.forwardedTo(next, request.onFailure));
@@ -261,8 +263,22 @@ export class HttpProxy {
   readonly #onLost = ({ req, res, endpoint, outer }: EdgeRequest): boolean =>
     outer === null && this.#removed.has(endpoint) && !res.destroyed && this.options.serveAgain(req, res, endpoint);
 
-  readonly #onStanding = ({ req, res, endpoint, outer }: EdgeRequest): boolean =>
-    outer === null && this.options.serveElsewhere(req, res, endpoint);
+  readonly #onStalled = (request: EdgeRequest): boolean => {
+    const { req, res, endpoint, outer } = request;
+    if (outer !== null || res.destroyed) return false;
+    const next = this.#nextMember(request);
+    const admission = next && !next.isStalled && !next.internal ? this.options.admit(req, next) : null;
+    if (admission === null) return this.options.serveElsewhere(req, res, endpoint);
+    this.#process(request.forMember(admission));
+    return true;
+  };
+
+  /** The next member of a pool for a request that this one cannot serve. */
+  #nextMember({ req, endpoint }: EdgeRequest): ReturnType<EndpointDirectory['another']> {
+    const tried = this.#tried.get(req) ?? new Set();
+    this.#tried.set(req, tried.add(endpoint));
+    return tried.size > MAX_MEMBERS ? undefined : this.context.endpoints.another(endpoint, tried);
+  }
 
   #upgrade(parts: ExchangeParts, upgrade: Upgrade, upgraded: Set<Duplex>): void {
     const { request, context } = parts;

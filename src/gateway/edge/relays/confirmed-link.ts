@@ -3,10 +3,12 @@ import type { Socket } from 'node:net';
 import { DeadlineExceeded, withDeadline } from '../../../lib/time/deadline.ts';
 import { GatewaySilent } from '../http/edge-errors.ts';
 import { type LinkHealth, PATIENCE_MS } from './node-health.ts';
-import { LAST_MS, type Leg, openedTo } from './other-nodes.ts';
+import { type Leg, openedTo } from './other-nodes.ts';
 
 /** A node sends it on a connection that it has taken; no message of TLS or HTTP begins so. */
 export const CONFIRMATION = 0x06;
+/** Milliseconds for which the last node that serves something is waited for. */
+const LAST_MS = 10_000;
 
 /**
  * Begins a connection to a node, and waits until the node has taken it. Before that, nothing of a client is sent that is done

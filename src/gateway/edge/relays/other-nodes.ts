@@ -18,7 +18,8 @@ export interface OtherNodes {
   withName(host: string): NodePlace | undefined;
   /** On the port for plain HTTP. */
   withHttpName(host: string): NodePlace | undefined;
-  withTcpPort(port: number): NodePlace | undefined;
+  /** @param isHere whether it is at this node, too: then only a node is better that answers */
+  withTcpPort(port: number, isHere: boolean): NodePlace | undefined;
   /** For a request on a connection that may have been opened for another name. */
   withShared(scheme: 'http' | 'https', host: string): NodePlace | undefined;
   withInternal(address: InternalAddress): NodePlace | undefined;
@@ -43,8 +44,6 @@ export interface OtherNodes {
 
 /** Milliseconds in which a node has to accept a connection or finish a handshake; nodes are close to each other. */
 export const CONNECT_MS = 1_000;
-/** Milliseconds for which the last node that serves something is waited for, once it has accepted a connection: it may be busy. */
-export const LAST_MS = 10_000;
 const KEEP_ALIVE_MS = 10_000;
 
 /** A node does not answer as one of this cluster does. */

@@ -31,7 +31,7 @@ import { EndpointTraffic } from '../../endpoints/traffic-counts.ts';
 import { confirmedLink } from './confirmed-link.ts';
 import { LinkChannel, type OpenedLink } from './link-channel.ts';
 import { type LinkHealth, NO_HEALTH } from './node-health.ts';
-import { CONNECT_MS, connectTo, LAST_MS, type Leg, type NodePlace, type OtherNodes, openedTo } from './other-nodes.ts';
+import { CONNECT_MS, connectTo, type Leg, type NodePlace, type OtherNodes, openedTo } from './other-nodes.ts';
 import { type NodeQuestion, type RelayedFor, type RelayedPort, RelayTickets } from './relay-tickets.ts';
 
 /**
@@ -114,6 +114,9 @@ const tooManyLinks = () =>
   new ApiError(503, 'ERR_NGROK_3007', 'This gateway has too many connections to the gateway that serves this.', {
     retryAfter: 1,
   });
+
+/** Milliseconds for the handshake of the last node that serves something: it may be busy. Meanwhile, its memory is taken. */
+const LAST_HANDSHAKE_MS = 3_000;
 
 /** Names at other nodes that requests have lately been for. */
 const MAX_ENDPOINTS = 4096;
@@ -247,7 +250,7 @@ export class RemoteEndpoints {
     const ends = endsOfClient(from);
     return connectTo(node, health.failed, async (link, leg) => {
       link.write(tickets.issue(ends, leg.node.id, { ...use, isLast: true }));
-      return openedLink(await this.#secure(link, name, leg.isLast ? LAST_MS : CONNECT_MS), link, leg);
+      return openedLink(await this.#secure(link, name, leg.isLast ? LAST_HANDSHAKE_MS : CONNECT_MS), link, leg);
     });
   }
 

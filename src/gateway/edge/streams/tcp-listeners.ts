@@ -143,9 +143,9 @@ export class TcpListeners implements PortOpener {
       return;
     }
     const endpoint = this.context.endpoints.onTcpPort(port);
-    const elsewhere = relays?.isRelayed(client) ? undefined : relays?.nodes.withTcpPort(port);
+    const elsewhere = relays?.isRelayed(client) ? undefined : relays?.nodes.withTcpPort(port, endpoint !== undefined);
     if (endpoint && isRefused(client)) this.#streams.deny(client, endpoint);
-    else if (elsewhere && (!endpoint || endpoint.stands)) relays?.send(client, elsewhere, port);
+    else if (elsewhere && (!endpoint || endpoint.isStalled)) relays?.send(client, elsewhere, port);
     else if (endpoint) this.#streams.serve(client, endpoint);
     else resetConnection(client);
   }

@@ -96,7 +96,7 @@ class Http2UpstreamStream implements UpstreamLink {
   }
 
   checkTime(now: number): void {
-    if (this.unanswered && this.owner.stands) this.#user?.onStanding();
+    if (this.unanswered && this.owner.isStalled) this.#user?.onStalled();
     if (now < this.#deadline) return;
     if (this.unanswered) this.fail(new ResponseTimeout(this.#responseTimeout));
     else if (!this.#wholeRequestSent) this.fail(new ConnectionLost(new Error('upstream does not read the request')));
@@ -260,8 +260,8 @@ export class Http2UpstreamPool implements UpstreamLinks {
     this.#queue = new StreamQueue(limits.streamWait);
   }
 
-  get stands(): boolean {
-    return this.endpoint.stands ?? false;
+  get isStalled(): boolean {
+    return this.endpoint.isStalled ?? false;
   }
 
   take(from: ClientInfo): Http2UpstreamStream {

@@ -24,7 +24,7 @@ export interface ConnectionOwner {
   /** The upstream has signed this connection's client in, or is about to: it serves nobody else any more. */
   bind(connection: UpstreamConnection): void;
   /** Whether the agent does not answer at the moment. */
-  readonly stands: boolean;
+  readonly isStalled: boolean;
   /** Closes idle connections when new ones get no answer beside them, unless that has not helped before. */
   relieve(): void;
   /** The first bytes have arrived on a new connection. */
@@ -176,7 +176,7 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
 
   checkTime(now: number): void {
     if (this.#user !== null && !this.reused && this.unanswered) this.owner.relieve();
-    if (this.#user !== null && this.unanswered && this.owner.stands) this.#user.onStanding();
+    if (this.#user !== null && this.unanswered && this.owner.isStalled) this.#user.onStalled();
     if (now < this.#deadline) return;
     if (this.#user === null) this.abort();
     else if (this.#parser.awaitsHead) this.fail(new ResponseTimeout(this.#responseTimeout));

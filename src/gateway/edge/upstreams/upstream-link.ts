@@ -35,7 +35,7 @@ export interface ExchangeEvents extends ResponseEvents {
   onUpgrade(head: ResponseHead, channel: ByteChannel, rest: Buffer): void;
   onFailed(error: Error): void;
   /** No answer has begun, and the agent does not answer at the moment. Called repeatedly. */
-  onStanding(): void;
+  onStalled(): void;
 }
 
 export interface UpstreamLink {

@@ -69,8 +69,8 @@ export class UpstreamPool implements UpstreamLinks, ConnectionOwner {
     this.queue = new StreamQueue(limits.streamWait);
   }
 
-  get stands(): boolean {
-    return this.endpoint.stands ?? false;
+  get isStalled(): boolean {
+    return this.endpoint.isStalled ?? false;
   }
 
   take(from: ClientInfo, repeatable: boolean): UpstreamConnection {

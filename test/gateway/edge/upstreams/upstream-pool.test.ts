@@ -81,7 +81,7 @@ function send({ pool }: Scene, method = 'GET', from = FROM, { headers = [], maxC
     },
     onComplete() {},
     onUpgrade() {},
-    onStanding() {},
+    onStalled() {},
     onFailed: (error) => {
       result.failed = error;
     },
