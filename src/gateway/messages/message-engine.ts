@@ -9,6 +9,7 @@ import { NOBODY_ELSE } from '../endpoints/live-view.ts';
 import type { Message } from '../events/message.ts';
 import type { ConditionRow, WithheldFor } from '../store/condition-history.ts';
 import { noteSeenConditions, seenConditions } from '../store/condition-history.ts';
+import { lostCommits } from '../store/lost-commits.ts';
 import { DatabaseAway } from '../store/sql/database-problems.ts';
 import { type Row, timestamp } from '../store/store.ts';
 import { type Drafted, type Due, draftsOf, MESSAGES_AN_HOUR, type Situation } from './message-drafts.ts';
@@ -86,6 +87,8 @@ export class MessageEngine {
   readonly #written = new Map<string, { row: ConditionRow; at: number }>();
   /** Ids of messages in them that destinations have taken. */
   readonly #arrived = new Set<string>();
+  /** The loss after which what was lost is written down again. */
+  #mendedLoss: string | null = null;
   /** How long what waits was seen, as written down; null: it was not read yet. */
   #kept: ReadonlyMap<string, number> | null = null;
   #keptAt = Number.NEGATIVE_INFINITY;
@@ -146,18 +149,18 @@ export class MessageEngine {
     this.#remember();
   }
 
-  /** What was told, and then lost with the database, is written down again: nobody is told twice. */
+  /** Restores what a promoted standby lacks, so that nobody is told twice. */
   async #writeAgain(): Promise<void> {
     const { conditionHistory: history, database } = this.context.store;
+    const loss = JSON.stringify(lostCommits(database));
+    if (loss === this.#mendedLoss) return;
     const lost: ConditionRow[] = [];
-    const open = new Map(history.unsettled().map((row) => [row.id, row]));
     for (const { row } of this.#written.values()) {
       const told = row.told.filter(({ message_id }) => this.#arrived.has(message_id));
-      const present = told.length === 0 ? null : (open.get(row.id) ?? history.get(row.id));
-      if (told.length > 0 && (present === null || present.told.length < told.length)) lost.push({ ...row, told });
+      const known = told.length === 0 ? 0 : (history.get(row.id)?.told.length ?? -1);
+      if (known < told.length) lost.push({ ...row, told });
     }
-    if (lost.length === 0) return;
-    await database.write(() => {
+    const mend = () => {
       this.#requireSender();
       for (const row of lost) {
         const present = history.get(row.id);
@@ -165,7 +168,9 @@ export class MessageEngine {
         if (present === null) history.insert({ ...row, settled: false });
         else history.update({ ...present, told: row.told, ended_at: present.ended_at ?? row.ended_at, settled: false });
       }
-    }, null);
+    };
+    if (lost.length > 0) await database.write(mend, null);
+    this.#mendedLoss = loss;
   }
 
   /** What was told and taken, for as long as it may be lost. */
