@@ -129,9 +129,9 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
     super();
     const { options, shares, log } = context;
     const least = Math.min(MAX_UNAUTHENTICATED, shares.unauthenticated);
-    /** With a share of the descriptors that sessions do not have as yet. */
+    /** With a share of what sessions do not use yet. */
     const upTo = (most: number, share: number) => () =>
-      least + Math.min(most, Math.max(0, (this.#limits.sessions - this.#sessions.size) * share));
+      least + Math.min(most, Math.max(0, Math.floor((this.#limits.sessions - this.#sessions.size) * share)));
     const reason = new Error('too many connections that have not authenticated');
     this.#unauthenticated = new PendingConnections(upTo(MOST_UNDER_WAY, UNDER_WAY_SHARE), (link) => link.end(reason));
     const drop = ({ socket }: PendingHandshake) => socket.destroy();
