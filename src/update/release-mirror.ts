@@ -20,7 +20,7 @@ export const MANIFEST = 'manifest.json';
 export const releasesIn = (dataDir: string): string => join(dataDir, 'gateway', 'releases');
 
 /**
- * The approved releases, newest first. Devices check the signatures: whoever can write this folder can offer nothing else.
+ * The approved releases, newest first. Devices check the signatures, so somebody who can write this folder can offer nothing else.
  *
  * @param dataDir the program's data folder
  */
