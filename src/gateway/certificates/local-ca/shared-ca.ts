@@ -2,7 +2,7 @@ import { X509Certificate } from 'node:crypto';
 import { existsSync, readFileSync } from 'node:fs';
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { messageOf, OperatorError } from '../../../lib/errors.ts';
+import { hasErrno, messageOf, OperatorError } from '../../../lib/errors.ts';
 import { writeDurably } from '../../../lib/files/durable-write.ts';
 import type { Log } from '../../../lib/log/log.ts';
 import { caIdOf } from '../../../lib/tls/pinned-chain.ts';
@@ -27,6 +27,9 @@ export async function openPresentCa(folder: string, store: CaStore, log: Log): P
   return ca;
 }
 
+/** To write files that somebody else is writing. */
+const MOST_ATTEMPTS = 5;
+
 type CaStore = Pick<Store, 'database' | 'box'>;
 
 function* certificateFile(folder: string): Iterable<string> {
@@ -41,10 +44,19 @@ async function openSharedCa(folder: string, { database, box }: CaStore, log: Log
     await shareCa({ database, box }, caPem, keyPem);
   }
   const certificate = database.fact(CERTIFICATE) ?? '';
-  await restore(folder, certificate, {
+  const replacement = {
     key: () => box.open(Buffer.from(database.fact(KEY) ?? '', 'base64'), KEY),
     ended: endedCas(database),
-  });
+  };
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      await restore(folder, certificate, replacement);
+      break;
+    } catch (error) {
+      // The gateway and a command beside it write the same files at the same time.
+      if (!hasErrno(error, 'ENOENT') || attempt === MOST_ATTEMPTS) throw error;
+    }
+  }
   const ca = await openLocalCa(folder, log);
   if (ca.caPem === certificate) return ca;
   // A renewed certificate; the next start tries again.

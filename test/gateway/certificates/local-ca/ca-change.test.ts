@@ -10,7 +10,8 @@ import { enrol } from '../../../../src/agent/join/join-site.ts';
 import { openProof } from '../../../../src/agent/join/pinned-time.ts';
 import { beginCaChange, endCa, forgetNextCa } from '../../../../src/gateway/certificates/local-ca/ca-rotation.ts';
 import { GatewayCa } from '../../../../src/gateway/certificates/local-ca/followed-ca.ts';
-import { makeCa } from '../../../../src/gateway/certificates/local-ca/local-ca.ts';
+import { makeCa, openLocalCa } from '../../../../src/gateway/certificates/local-ca/local-ca.ts';
+import { openPresentCa } from '../../../../src/gateway/certificates/local-ca/shared-ca.ts';
 import { joinCode } from '../../../../src/gateway/devices/invite.ts';
 import { rotateDevice } from '../../../../src/gateway/devices/manage-devices.ts';
 import { caReport, retireCa, rotateCa } from '../../../../src/gateway/offline/own-cas.ts';
@@ -177,6 +178,14 @@ describe('a change of the CA', () => {
     await beginCaChange(gateway.store, next, new Date(Date.now() + 200).toISOString());
     await until(async () => (await isShown(next.caPem)) && !(await isShown(first)), 'the next CA alone');
   });
+});
+
+it('the gateway and commands may put the files of a change in place at the same time', async () => {
+  const next = await changed();
+  await endCa(gateway.store, await openLocalCa(join(dataDir, 'gateway'), silentLog));
+  const open = () => openPresentCa(join(dataDir, 'gateway'), gateway.store, silentLog);
+  const opened = await Promise.all(Array.from({ length: 4 }, open));
+  expect(opened.map(({ caPem }) => caPem)).toEqual(Array(4).fill(next));
 });
 
 describe('devices', () => {
