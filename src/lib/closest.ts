@@ -7,8 +7,10 @@
 export function closest(word: string, candidates: Iterable<string>, maxErrors = 2): string | null {
   let best: { candidate: string; errors: number } | null = null;
   for (const candidate of candidates) {
-    const errors = distance(plain(word), plain(candidate));
+    const [given, meant] = [plain(word), plain(candidate)];
     const limit = Math.min(maxErrors, Math.floor(candidate.length / 2));
+    if (Math.abs(given.length - meant.length) > limit) continue;
+    const errors = distance(given, meant);
     if (errors <= limit && (best === null || errors < best.errors)) best = { candidate, errors };
   }
   return best?.candidate ?? null;

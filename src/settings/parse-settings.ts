@@ -66,12 +66,13 @@ const SHARED_PREFIX = /^(?:AGENT|GATEWAY|MANAGEMENT_API|NGROK|DEVICE_AGENT)_/;
  * @throws {OperatorError} when a file is unreadable
  */
 export function unknownSettings(env: NodeJS.ProcessEnv = process.env, folder = process.cwd()): string[] {
+  const isUnknown = (name: string) => !(settingOf(name) in VARIABLES);
   const isMeant = (name: string) => SHARED_PREFIX.test(name) && closest(name, KNOWN, 1) !== null;
   const inFiles = filesOfSettings(env, folder).flatMap(({ texts, isShared }) =>
-    Object.keys(texts).filter((name) => (isShared ? isMeant(name) : OWN_PREFIX.test(name))),
+    Object.keys(texts).filter((name) => isUnknown(name) && (isShared ? isMeant(name) : OWN_PREFIX.test(name))),
   );
-  const around = Object.keys(env).filter((name) => env[name] && isMeant(name));
-  return [...new Set([...inFiles, ...around])].filter((name) => !(settingOf(name) in VARIABLES));
+  const around = Object.keys(env).filter((name) => env[name] && isUnknown(name) && isMeant(name));
+  return [...new Set([...inFiles, ...around])];
 }
 
 /** All names of settings. */
