@@ -325,7 +325,9 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   const edge = new EdgeServer(context, {
     ...{ ca, domainCertificates, challenges, services, serviceMessages, agents, relays, isRefused, probeTokens },
     tlsEdges: (route) => new TlsEdges(context, { index: edgeIndex, policies, isRefused, withLabels, ...route }),
-    domainOf: (name) => store.reservedDomains.covering(name)?.domain ?? ownDomainOf(name, domains),
+    domainOf: database.untilCommit(
+      (name) => store.reservedDomains.covering(name)?.domain ?? ownDomainOf(name, domains),
+    ),
     placeOf: (name) => portNames?.placeOf(name, domains),
     agentTickets,
     authorityPem: (id) => store.certificateAuthorities.get(id)?.ca_pem ?? null,

@@ -9,10 +9,10 @@ const MAX_EARLY_BYTES = 16_384;
 
 /** Turns that a network asks for at a time. */
 const MAX_TURNS = 16;
-/** One turn of so many is for clients first, the others for agents. */
-const CLIENTS_TURN = 4;
-/** Milliseconds for which peers may wait and still be served in their order. */
-const IN_ORDER_MS = 2_000;
+/** One turn of so many is for clients first, the others for agents: clients that have theirs would wait for agents all the same. */
+const CLIENTS_TURN = 16;
+/** Milliseconds for which agents may wait and still be served in their order, and clients, who wait longer before they give up. */
+const IN_ORDER_MS = { agents: 2_000, clients: 5_000 };
 
 export interface HandshakeEvents {
   /** Whose endpoint the client has come to, when it may present certificates: see {@link MeteredConnection}. */
@@ -31,12 +31,12 @@ export interface HandshakeEvents {
  * millisecond, and anyone may ask for thousands.
  *
  * @param socket must have a listener for errors; its bytes are unread
- * @param options a function is called in the client's turn: a context takes as long as a handshake
+ * @param options a function is called in the client's turn: a certificate with its context takes as long as a handshake
  * @returns null when the handshake failed, or the client left before its turn @throws what the function throws
  */
 export function performHandshake(
   socket: Socket,
-  options: TLSSocketOptions | (() => TLSSocketOptions),
+  options: TLSSocketOptions | (() => Promise<TLSSocketOptions>),
   { owner = '', isAgent = false, onBegin, onError }: HandshakeEvents = {},
 ): Promise<TLSSocket | null> {
   if (socket.destroyed) return Promise.resolve(null);
@@ -44,13 +44,14 @@ export function performHandshake(
     const left = () => resolve(null);
     socket.once('close', left);
     inTurn(socket, isAgent, () => {
-      socket.off('close', left);
-      onBegin?.();
-      try {
-        resolve(handshake(socket, typeof options === 'function' ? options() : options, owner, onError));
-      } catch (error) {
-        reject(error);
-      }
+      const begin = async () => {
+        const given = typeof options === 'function' ? await options() : options;
+        socket.off('close', left);
+        if (socket.destroyed) return null;
+        onBegin?.();
+        return handshake(socket, given, owner, onError);
+      };
+      begin().then(resolve, reject);
     });
   });
 }
@@ -133,16 +134,17 @@ class Line {
     this.#turns -= 1;
     this.#served += 1;
     const isClientsTurn = this.#served % CLIENTS_TURN === 0;
-    const [first, second] = isClientsTurn ? [this.#clients, this.#agents] : [this.#agents, this.#clients];
-    const next = nextOf(first) ?? nextOf(second);
+    const agent = () => nextOf(this.#agents, IN_ORDER_MS.agents);
+    const client = () => nextOf(this.#clients, IN_ORDER_MS.clients);
+    const next = isClientsTurn ? (client() ?? agent()) : (agent() ?? client());
     this.#askForTurns();
     next?.begin();
   }
 }
 
-function nextOf(waiting: Waiting[]): Waiting | undefined {
+function nextOf(waiting: Waiting[], inOrderMs: number): Waiting | undefined {
   const [oldest] = waiting;
-  const isLate = oldest !== undefined && turnTime() - oldest.since > IN_ORDER_MS;
+  const isLate = oldest !== undefined && turnTime() - oldest.since > inOrderMs;
   return isLate ? waiting.pop() : waiting.shift();
 }
 

@@ -1,5 +1,6 @@
 import { createHash, createPrivateKey, X509Certificate } from 'node:crypto';
-import { mkdir, readFile } from 'node:fs/promises';
+import { readFileSync } from 'node:fs';
+import { mkdir } from 'node:fs/promises';
 import { isIP } from 'node:net';
 import { join } from 'node:path';
 import { hasErrno } from '../../../lib/errors.ts';
@@ -25,9 +26,10 @@ const DIGEST = '# sha256 ';
 
 /**
  * Keeps the local CA's certificates on disk, so that most starts issue none: the code that issues them is large and slow to
- * load. There are 4,096 files at most; names with the same file overwrite each other. Certificates that are damaged, due
- * for renewal or from another CA are issued again. A read-only disk only costs issuing at every start. Each file ends with a
- * digest that shows damage: it would take OpenSSL half a millisecond to read the key.
+ * load. There are 4,096 files at most, two for each name: of a few hundred names, hardly any overwrite each other. Certificates
+ * that are damaged, due for renewal or from another CA are issued again. A read-only disk only costs issuing at every start.
+ * Each file ends with a digest that shows damage: it would take OpenSSL half a millisecond to read the key. Files are read at
+ * once: after a restart, hundreds of names wait, and the thread would take longer to begin and end reading than to read.
  */
 export class CertificateFiles {
   /** By file: settles when its last use has finished. */
@@ -49,23 +51,36 @@ export class CertificateFiles {
 
   /** @param names host names and IP addresses that the certificate is for; the first one is its subject */
   leafFor(names: readonly string[]): Promise<Leaf> {
-    const file = this.#fileFor(names);
-    const before = this.#turns.get(file) ?? Promise.resolve();
-    const leaf = before.then(async () => (await this.#read(file, names)) ?? (await this.#issue(file, names)));
-    const settled = () => {};
-    this.#turns.set(file, leaf.then(settled, settled));
+    const files = this.#filesFor(names);
+    const before = Promise.all(files.map((file) => this.#turns.get(file)));
+    const leaf = before.then(() => {
+      const free: string[] = [];
+      for (const file of files) {
+        const stored = this.#read(file, names);
+        if (stored !== null && stored !== 'of others') return stored;
+        if (stored === null) free.push(file);
+      }
+      const [file = ''] = [...free, ...files];
+      return this.#issue(file, names);
+    });
+    const settled = leaf.then(
+      () => {},
+      () => {},
+    );
+    for (const file of files) this.#turns.set(file, settled);
     return leaf;
   }
 
-  #fileFor(names: readonly string[]): string {
+  #filesFor(names: readonly string[]): string[] {
     // A clock in 1970 needs its own certificate: a device that always starts in 1970 keeps both.
     const key = JSON.stringify([isPlausible(this.options.now()), ...names]);
-    return join(this.options.dir, `${createHash('sha256').update(key).digest('hex').slice(0, 3)}.pem`);
+    const digest = createHash('sha256').update(key).digest('hex');
+    return [digest.slice(0, 3), digest.slice(3, 6)].map((name) => join(this.options.dir, `${name}.pem`));
   }
 
-  async #read(file: string, names: readonly string[]): Promise<Leaf | null> {
+  #read(file: string, names: readonly string[]): Leaf | 'of others' | null {
     try {
-      const text = await readFile(file, 'utf8');
+      const text = readFileSync(file, 'utf8');
       const [pems = ''] = text.split(DIGEST);
       const pair = splitPem(pems);
       const certificate = new X509Certificate(pair.cert);
@@ -74,7 +89,7 @@ export class CertificateFiles {
           throw new Error('the key does not match the certificate');
         if (!this.#isOurs(certificate)) return null;
       }
-      if (!names.every((name) => isFor(certificate, name))) return null;
+      if (!names.every((name) => isFor(certificate, name))) return 'of others';
       const renewAt = leafRenewal(certificate);
       const now = this.options.now();
       return Date.parse(certificate.validFrom) <= now && now < renewAt ? { ...pair, isOwn: true, renewAt } : null;

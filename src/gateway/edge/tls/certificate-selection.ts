@@ -65,7 +65,8 @@ export class CertificateSelection {
     const pair = name === '' ? null : this.#domainPair(name);
     if (pair) return pair;
     const servedAs = this.options.servedAs(name);
-    const certified = servedAs === null ? this.#offlineName(name) : certifiedName(name, servedAs);
+    const domain = this.options.domainOf(name);
+    const certified = servedAs === null ? this.#offlineName(name, domain) : certifiedName(name, domain ?? servedAs);
     // A name that has just gone offline keeps its cached certificate, to say so.
     const known = certified ?? [name, parentWildcard(name)].find((each) => this.#leaves.has(each));
     return known === undefined ? this.#default.leafFor('') : this.#leaves.leafFor(known);
@@ -83,8 +84,7 @@ export class CertificateSelection {
    * The name of the certificate with which an offline endpoint's clients learn that it is offline. Clients must not make the
    * gateway issue any number of certificates: one for each domain of the operator, and a few more.
    */
-  #offlineName(name: string): string | null {
-    const domain = this.options.domainOf(name);
+  #offlineName(name: string, domain: string | null): string | null {
     if (domain === null) return null;
     const certified = certifiedName(name, domain);
     if (certified === domain) return certified;

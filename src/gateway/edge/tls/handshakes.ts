@@ -50,11 +50,11 @@ export class Handshakes {
   ): Promise<TLSSocket | null> {
     const { socket, hostName, handshakeBegins, handshakeDone } = client;
     const { protocols, demands = EDGE_TERMINATION, owner = '', isAgent = false } = options;
-    const pair = await this.#pairFor(client, demands);
     const tickets = isAgent ? this.agentTickets : null;
     const requestCert = demands.clientAuthorities.length > 0;
     const rejectUnauthorized = requestCert && demands.clientVerification !== 'request';
-    const tls = () => {
+    const tls = async () => {
+      const pair = await this.#pairFor(client, demands);
       const secureContext = this.#contexts.contextFor(pair, this.#withAuthorities(demands), tickets);
       return { secureContext, requestCert, rejectUnauthorized, ...(protocols && { ALPNProtocols: protocols }) };
     };

@@ -1,6 +1,6 @@
-import { X509Certificate } from 'node:crypto';
+import { createHash, X509Certificate } from 'node:crypto';
 import { cp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { beforeEach, describe, expect, it } from 'vitest';
 import { openLocalCa } from '../../../../src/gateway/certificates/local-ca/local-ca.ts';
 import { recordingLog, silentLog } from '../../../support/silent-log.ts';
@@ -95,6 +95,21 @@ describe('a certificate on disk', () => {
     const door = (await files()).find((file) => file !== camera) ?? '';
     await cp(camera, door);
     expect(new X509Certificate((await leafFor('door.localhost')).cert).checkHost('door.localhost')).toBeDefined();
+  });
+
+  it('is kept beside another one whose file would be the same', async () => {
+    const first = await leafFor('cam.localhost');
+    const [file = ''] = await files();
+    const others = Array.from({ length: 40_000 }, (_, at) => `door-${at}.localhost`).filter((name) =>
+      createHash('sha256')
+        .update(JSON.stringify([true, name]))
+        .digest('hex')
+        .startsWith(basename(file, '.pem')),
+    );
+    const second = await leafFor(others[0] ?? '');
+    expect(await leafFor('cam.localhost')).toEqual(first);
+    expect(await leafFor(others[0] ?? '')).toEqual(second);
+    expect(await files()).toHaveLength(2);
   });
 
   it('of a replaced CA is issued again', async () => {
