@@ -34,46 +34,10 @@ export const systemClock: Clock = {
 
 /**
  * Milliseconds of processor time that this process has taken. On a busy machine, it counts what work takes, and not how long
- * others ran meanwhile. Costs some microseconds, and more in a process with many threads: see {@link ProcessorSpan}.
+ * others ran meanwhile. Costs some microseconds, and up to a tenth of a millisecond on a busy machine: nothing for every turn of the
+ * event loop.
  */
 export function processorNow(): number {
   const { user, system } = process.cpuUsage();
   return (user + system) / 1000;
-}
-
-/** For how long an answer of {@link processorNow} serves as the begin of further spans, in milliseconds. */
-const FRESH_MS = 2;
-let latest = { at: Number.NEGATIVE_INFINITY, processor: 0 };
-
-function ask(): typeof latest {
-  latest = { at: performance.now(), processor: processorNow() };
-  return latest;
-}
-
-/** Spans begin in nearly every turn while agents connect, and asking the system for each would take a seventh of the time. */
-function beginning(): typeof latest {
-  return performance.now() - latest.at > FRESH_MS ? ask() : latest;
-}
-
-/**
- * Tells when this process has taken some processor time, and asks for that only when the clock does not answer already. It may
- * say so two milliseconds early.
- */
-export class ProcessorSpan {
-  readonly #began: number;
-  readonly #processor: number;
-
-  constructor() {
-    const { at, processor } = beginning();
-    this.#began = at;
-    this.#processor = processor;
-  }
-
-  /** Whether at least `ms` milliseconds of processor time have been taken since this was created. */
-  hasTaken(ms: number): boolean {
-    const now = performance.now();
-    // One thread takes no more processor time than passes.
-    const most = Math.min(now - this.#began, latest.processor - this.#processor + now - latest.at);
-    return most >= ms && ask().processor - this.#processor >= ms;
-  }
 }

@@ -1,6 +1,4 @@
-import { ProcessorSpan } from './clock.ts';
-
-/** Milliseconds of processor time for which work waits at most while connections arrive. */
+/** Milliseconds for which work waits at most while connections arrive. */
 const ARRIVALS_MS = 5;
 
 let turn = 0;
@@ -10,8 +8,8 @@ let time = 0;
 let arrivedIn = -2;
 /** The last turn that had time for work. */
 let workedIn = -1;
-/** Since work has been waiting; null when it has not. */
-let waiting: ProcessorSpan | null = null;
+/** Since when work has been waiting, in milliseconds of `performance.now()`; null when it has not. */
+let waitingSince: number | null = null;
 /** The last turn in which work had to wait. */
 let waitedIn = -1;
 
@@ -57,7 +55,7 @@ export function noteArrival(): void {
 
 /**
  * Whether this turn has time for work that can wait. While connections arrive, turns have none, so that they are short and
- * the next connection is accepted soon; after 5 ms of processor time, work goes on regardless.
+ * the next connection is accepted soon; after 5 ms, work goes on regardless.
  */
 export function hasTimeForWork(): boolean {
   if (workedIn === currentTurn()) return true;
@@ -66,20 +64,23 @@ export function hasTimeForWork(): boolean {
     // What waits asks in each turn: what was asked for before that waits no more.
     const isNew = waitedIn < turn - 1;
     waitedIn = turn;
-    if (isNew || waiting === null) {
-      waiting = new ProcessorSpan();
+    if (isNew || waitingSince === null) {
+      waitingSince = performance.now();
       return false;
     }
-    if (!waiting.hasTaken(ARRIVALS_MS)) return false;
+    if (performance.now() - waitingSince < ARRIVALS_MS) return false;
   }
   workedIn = turn;
-  waiting = null;
+  waitingSince = null;
   return true;
 }
 
 type Task = () => void;
 
-/** Milliseconds of processor time of a turn that tasks may begin in. */
+/**
+ * Milliseconds of a turn that tasks may begin in. On a busy machine, others run in them, too: to ask the system for each turn how
+ * much of them was this process's would take an eighth of its time then.
+ */
 const TURN_MS = 5;
 /** The part of it that later tasks have in any case. */
 const LATER_MS = 1;
@@ -134,11 +135,12 @@ function* tasksOfTurn(): Generator<undefined> {
   // What tasks ask for is for the next turn.
   due = { first: new Map(), later: new Map() };
   try {
-    const span = new ProcessorSpan();
-    yield* runSome(first, () => span.hasTaken(later.size > 0 ? TURN_MS - LATER_MS : TURN_MS));
+    const begun = performance.now();
+    const firstMs = later.size > 0 ? TURN_MS - LATER_MS : TURN_MS;
+    yield* runSome(first, () => performance.now() - begun >= firstMs);
     if (later.size === 0) return;
-    const own = new ProcessorSpan();
-    yield* runSome(later, () => span.hasTaken(TURN_MS) && own.hasTaken(LATER_MS));
+    const end = Math.max(begun + TURN_MS, performance.now() + LATER_MS);
+    yield* runSome(later, () => performance.now() >= end);
   } finally {
     const added = due;
     // Those that had to wait go first.
