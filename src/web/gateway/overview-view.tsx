@@ -167,7 +167,13 @@ function CaProgress({
         <>
           <p>
             Not yet: {missing.first.join(', ')}
-            {more > 0 && ` and ${more.toLocaleString('en')} more`}.
+            {more > 0 && (
+              <>
+                {' '}
+                and {more.toLocaleString('en')} more, which <code>device-agent gateway ca --json</code> lists
+              </>
+            )}
+            .
           </p>
           <p class="hint">
             Devices that are online follow within a day, on a metered link within a week. Those that have not followed

@@ -203,8 +203,10 @@ function fleet(context: ApiContext): Pick<NeedsAttention, 'offline' | 'neverOnli
 }
 
 function changeOfCa({ store }: ApiContext): DashboardOverview['caChange'] {
-  const change = caChange(store);
-  return change && { ...change, missing: { total: change.missing.length, first: change.missing.slice(0, FIRST) } };
+  const change = caChange(store, FIRST);
+  if (change === null) return null;
+  const total = store.devices.count("status = 'enrolled'", []) - change.followed;
+  return { ...change, missing: { total, first: change.missing } };
 }
 
 interface Countable<Row> {

@@ -49,13 +49,12 @@ export interface CaChange {
   readonly missing: readonly string[];
 }
 
-/** @returns null when the CA is not being changed */
-export function caChange({ database, devices }: Pick<Store, 'database' | 'devices'>): CaChange | null {
+/** @param most so many missing devices are named; left out: all @returns null when the CA is not being changed */
+export function caChange({ database, devices }: Pick<Store, 'database' | 'devices'>, most?: number): CaChange | null {
   const next = nextCa(database);
   if (next === null) return null;
-  const missing = devices.notTrusting(next.id).map(({ name, site }) => `${name}.${site}`);
-  const followed = devices.count("status = 'enrolled'", []) - missing.length;
-  return { since: next.since, ends_at: next.endsAt, followed, missing };
+  const missing = devices.notTrusting(next.id, most).map(({ name, site }) => `${name}.${site}`);
+  return { since: next.since, ends_at: next.endsAt, followed: devices.trusting(next.id), missing };
 }
 
 /** The PEM of the next CA's key. @throws when the encryption key does not decrypt it */
