@@ -6,7 +6,14 @@ import { explainUnreadable } from '../../lib/files/durable-write.ts';
 import { createLog } from '../../lib/log/log.ts';
 import { caIdOf } from '../../lib/tls/pinned-chain.ts';
 import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
-import { beginCaChange, CA_CERTIFICATE, endCa, nextCa } from '../certificates/local-ca/ca-rotation.ts';
+import {
+  beginCaChange,
+  CA_CERTIFICATE,
+  type CaChange,
+  caChange,
+  endCa,
+  nextCa,
+} from '../certificates/local-ca/ca-rotation.ts';
 import { makeCa } from '../certificates/local-ca/local-ca.ts';
 import { openPresentCa } from '../certificates/local-ca/shared-ca.ts';
 import type { Store } from '../store/store.ts';
@@ -24,14 +31,7 @@ interface ListedCa {
 interface CaReport {
   readonly cas: readonly ListedCa[];
   /** Null: the CA is not being changed. */
-  readonly change: {
-    readonly since: string;
-    /** When the present CA ends; null: by a command. */
-    readonly ends_at: string | null;
-    readonly followed: number;
-    /** Devices that do not trust the next CA yet, as far as they have said so. */
-    readonly missing: readonly string[];
-  } | null;
+  readonly change: CaChange | null;
 }
 
 type Location = Pick<GatewayServerSettings, 'dataDir'>;
@@ -54,16 +54,9 @@ function caFileIn(location: Location): string {
 
 export function caReport(location: Location, store: Store): CaReport {
   const { caPem, nextCaPem } = casForCode(location, store);
-  const next = nextCa(store.database);
-  const missing = next === null ? [] : store.devices.notTrusting(next.id);
   return {
     cas: [listed(caPem, 'present'), ...(nextCaPem === null ? [] : [listed(nextCaPem, 'next')])],
-    change: next && {
-      since: next.since,
-      ends_at: next.endsAt,
-      followed: store.devices.count("status = 'enrolled'", []) - missing.length,
-      missing: missing.map(({ name, site }) => `${name}.${site}`),
-    },
+    change: caChange(store),
   };
 }
 

@@ -56,6 +56,9 @@ const COMPUTED = {
   tunnels: true,
 } as const;
 
+/** CAs of the gateway that a device has said it trusts, of which one is looked for. */
+const TRUSTED = "SELECT 1 FROM json_each(coalesce(trusted_cas, '[]')) WHERE value = ?";
+
 const deviceColumns = {
   ...columnsOf(Device.omit(COMPUTED)),
   old_name: nullable(text),
@@ -157,13 +160,17 @@ export class Devices extends tableOf('devices', deviceColumns) {
     return this.where('former_credential_id = ?', [credentialId])[0] ?? null;
   }
 
-  /** Those that have joined, but have not said that they trust a CA of the gateway, by its id. */
-  notTrusting(ca: string): Pick<DeviceRow, 'name' | 'site'>[] {
-    const trusted = "SELECT 1 FROM json_each(coalesce(trusted_cas, '[]')) WHERE value = ?";
+  /** Those that have joined, but have not said that they trust a CA of the gateway, by its id. @param most -1: all */
+  notTrusting(ca: string, most = -1): Pick<DeviceRow, 'name' | 'site'>[] {
     return this.database.all(
-      `SELECT name, site FROM devices WHERE status = 'enrolled' AND NOT EXISTS (${trusted}) ORDER BY site, name`,
-      [ca],
+      `SELECT name, site FROM devices WHERE status = 'enrolled' AND NOT EXISTS (${TRUSTED}) ORDER BY site, name LIMIT ?`,
+      [ca, most],
     );
+  }
+
+  /** How many have said so. */
+  trusting(ca: string): number {
+    return this.count(`status = 'enrolled' AND EXISTS (${TRUSTED})`, [ca]);
   }
 
   /** The ids of the devices whose own names some hostnames are, as they end in the device's name. */

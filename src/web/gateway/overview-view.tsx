@@ -10,6 +10,7 @@ import { Badge, EmptyState, Notice, ProblemNotice, type Tone } from '../ui/notic
 import { linkTo, useTitle } from '../ui/router.ts';
 import { attempt } from '../ui/submission.ts';
 import { ago } from '../ui/time-span.ts';
+import { dateOf } from './cells.tsx';
 import { paced } from './paged-list.ts';
 import { type ProblemGroup, problemGroups } from './problems.ts';
 import { pageTitle } from './section.ts';
@@ -106,6 +107,7 @@ export function Overview({
           </p>
         )}
       </section>
+      {known?.caChange && <CaProgress change={known.caChange} />}
       {known && known.gateways.length > 0 && <GatewayList gateways={known.gateways} />}
       {figures.value && <FigureList figures={figures.value} isCluster={isCluster} />}
       {known?.devices === 0 && known.domains === 0 && (
@@ -144,6 +146,46 @@ function Group({ group: { tone, label, first, more, all, where } }: { group: Pro
         </li>
       )}
     </>
+  );
+}
+
+/** News rather than a problem: devices follow within a day, on metered links within a week. */
+function CaProgress({
+  change: { since, ends_at, followed, missing },
+}: {
+  change: NonNullable<DashboardOverview['caChange']>;
+}): JSX.Element {
+  const more = missing.total - missing.first.length;
+  return (
+    <section aria-labelledby="ca-change">
+      <h2 id="ca-change">Change of the gateway's CA</h2>
+      <p>
+        {followed.toLocaleString('en')} of {counted(followed + missing.total, 'device')} trust the next CA, which was
+        created {ago(since)}.
+      </p>
+      {missing.total > 0 && (
+        <>
+          <p>
+            Not yet: {missing.first.join(', ')}
+            {more > 0 && (
+              <>
+                {' '}
+                and {more.toLocaleString('en')} more, which <code>device-agent gateway ca --json</code> lists
+              </>
+            )}
+            .
+          </p>
+          <p class="hint">
+            Devices that are online follow within a day, on a metered link within a week. Those that have not followed
+            are lost when the present CA ends.
+          </p>
+        </>
+      )}
+      <p class="hint">
+        The present CA ends{ends_at === null ? ' with' : `: ${dateOf(ends_at)}, or earlier with`}{' '}
+        <code>device-agent gateway ca retire</code>.
+      </p>
+    </section>
   );
 }
 

@@ -1,6 +1,8 @@
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import type { HistoryEvents } from '../../../src/gateway/api/dashboard/dashboard-history.ts';
 import type { DashboardOverview, NeedsAttention } from '../../../src/gateway/api/dashboard/overview.ts';
+import { beginCaChange } from '../../../src/gateway/certificates/local-ca/ca-rotation.ts';
+import { makeCa } from '../../../src/gateway/certificates/local-ca/local-ca.ts';
 import type { LiveEndpoint, LiveSession, LiveTunnel } from '../../../src/gateway/endpoints/live-view.ts';
 import type { TlsCertificateRow } from '../../../src/gateway/store/certificates.ts';
 import { noteBackup } from '../../../src/gateway/store/last-backup.ts';
@@ -77,7 +79,8 @@ it('of 500 devices that are offline, it counts all and has the newest, in a few 
   sessions = [{ ...SESSION, credentialId: online?.credential_id ?? null }];
   await addDevices(server.store, filled.devices, 7, { last_seen_at: null });
   await addDevices(server.store, filled.devices, 1, { status: 'revoked', credential_id: null });
-  const { devices, attention, bytes } = await overview();
+  await beginCaChange(server.store, await makeCa(), null);
+  const { devices, attention, caChange, bytes } = await overview();
   expect(devices).toBe(510);
   expect([attention.offline.total, attention.neverOnline.total]).toEqual([500, 7]);
   expect(attention.offline.first.map(({ id }) => id)).toEqual(
@@ -86,7 +89,9 @@ it('of 500 devices that are offline, it counts all and has the newest, in a few 
       .reverse()
       .map(({ id }) => id),
   );
-  expect(bytes - before).toBeLessThan(3_000);
+  expect(caChange).toMatchObject({ followed: 0, missing: { total: 508 } });
+  expect(caChange?.missing.first).toHaveLength(10);
+  expect(bytes - before).toBeLessThan(4_000);
 });
 
 it('an edge needs no attention while its tunnel group has a tunnel, and says when the group is gone', async () => {

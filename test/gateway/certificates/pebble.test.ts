@@ -1,4 +1,4 @@
-import { X509Certificate } from 'node:crypto';
+import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { createServer as createHttpServer } from 'node:http';
 import { createServer } from 'node:net';
@@ -8,6 +8,7 @@ import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 
 import { AcmeAccountKey, AcmeCa } from '../../../src/gateway/certificates/acme/acme-account.ts';
 import { Conversation } from '../../../src/gateway/certificates/acme/acme-conversation.ts';
 import { AcmeIssuer } from '../../../src/gateway/certificates/acme/acme-issuer.ts';
+import { AcmeRequests } from '../../../src/gateway/certificates/acme/acme-requests.ts';
 import {
   changeAccountKey,
   nextAccountKey,
@@ -35,6 +36,7 @@ import { NO_POSTGRES, PostgresServer } from '../../support/postgres-server.ts';
 import { serverInFront } from '../../support/public-names.ts';
 import { unless } from '../../support/requirements.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
+import { until } from '../../support/until.ts';
 
 const ECDSA = { certificate_management_policy: { authority: 'letsencrypt', private_key_type: 'ecdsa' } };
 const POLLING = { timeout: 60_000, interval: 100 };
@@ -43,6 +45,39 @@ const [HOUR, DAY] = [3_600_000, 86_400_000];
 interface Status {
   renews_at: string | null;
   provisioning_job: { error_code: string | null; msg: string } | null;
+}
+
+/** Clients that connect one after the other, and trust a root only: what each was shown, or why it refused. */
+async function newClients({ httpsPort: port }: TestGateway, servername: string, ca: string) {
+  const shown: string[] = [];
+  const count = 2;
+  let isStopped = false;
+  const once = () =>
+    new Promise<void>((resolve) => {
+      const socket = connect({ host: '127.0.0.1', port, servername, ca }, () => {
+        shown.push(String(socket.getPeerX509Certificate()?.serialNumber));
+        socket.destroy();
+      });
+      socket.on('error', ({ message }) => shown.push(message)).on('close', () => resolve());
+    });
+  const loops = Array.from({ length: count }, async () => {
+    while (!isStopped) await once();
+  });
+  const stop = async () => {
+    isStopped = true;
+    await Promise.all(loops);
+  };
+  onTestFinished(stop);
+  await until(() => shown.length > 0, 'a client');
+  return { shown, count, stop };
+}
+
+/** Revokes a certificate with its key (RFC 8555, section 7.6). */
+async function revokeAtCa({ directoryUrl, serverCa }: Pebble, certificatePem: string, privateKeyPem: string) {
+  const requests = new AcmeRequests(new Conversation(serverCa, new AbortController().signal), directoryUrl);
+  const { revokeCert } = await requests.directory();
+  const certificate = new X509Certificate(certificatePem).raw.toString('base64url');
+  await requests.post(String(revokeCert), { certificate, reason: 4 }, createPrivateKey(privateKeyPem), null);
 }
 
 /** A stand-in for encryption. */
@@ -153,17 +188,18 @@ describe('a gateway with a strict ACME CA', { timeout: 120_000, ...unless(NO_PEB
     },
   );
 
-  it('renews a certificate that the CA revokes early, before anything else says so', async () => {
+  it('renews a certificate that the CA revokes early, and no client is shown it by then', async () => {
     const ca = await pebble();
-    const { client } = await start(ca, { profile: 'default' }); // Without one, it chooses any.
+    const { client, gateway } = await start(ca, { profile: 'default' }); // Without one, it chooses any.
     const id = await reserve(client, 'early.example.test');
     const { certificate, renews_at } = await issued(client, id);
     const first = await presented(client, 'early.example.test');
-    const { body } = await client.call('GET', `/tls_certificates/${certificate.id}`);
     expect(Date.parse(String(renews_at)) - Date.now()).toBeGreaterThan(50 * DAY);
+    const { certificatePem, privateKeyPem } = gateway.store.tlsCertificates.keyPair(certificate.id) ?? {};
+    const clients = await newClients(gateway, 'early.example.test', await ca.root());
 
     const at = (hours: number) => new Date(Date.now() + hours * HOUR).toISOString();
-    await ca.suggestRenewal(String(body.certificate_pem), {
+    await ca.suggestRenewal(String(certificatePem), {
       suggestedWindow: { start: at(-2), end: at(-1) },
       explanationURL: 'https://ca.example.test/incident',
     });
@@ -175,6 +211,17 @@ describe('a gateway with a strict ACME CA', { timeout: 120_000, ...unless(NO_PEB
       .not.toBe(first.serialNumber);
     await issued(client, id);
     expect(ca.count('is a replacement of')).toBe(1);
+    const next = await presented(client, 'early.example.test');
+
+    // By the certificate's own key: the gateway does not hear of it.
+    await revokeAtCa(ca, String(certificatePem), String(privateKeyPem));
+    expect([await ca.status(first.serialNumber), await ca.status(next.serialNumber)]).toEqual(['Revoked', 'Valid']);
+    const before = clients.shown.length;
+    await until(() => clients.shown.length >= before + 20, 'clients after the revocation');
+    await clients.stop();
+    // Those that were under way may have been shown the certificate just before.
+    expect([...new Set(clients.shown.slice(before + clients.count))]).toEqual([next.serialNumber]);
+    expect(new Set(clients.shown)).toEqual(new Set([first.serialNumber, next.serialNumber]));
   });
 
   it('renews six-day certificates at half of their lifetime, and says which profiles there are', async () => {

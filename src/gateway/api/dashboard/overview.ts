@@ -3,6 +3,7 @@ import type { CertificateAuthority, TlsCertificate } from '../../../management/r
 import type { Device } from '../../../management/resources/device.ts';
 import type { ReservedDomain } from '../../../management/resources/reserved-domain.ts';
 import type { TlsEdge } from '../../../management/resources/tls-edge.ts';
+import { type CaChange, caChange } from '../../certificates/local-ca/ca-rotation.ts';
 import { type Condition, shownCondition } from '../../conditions/conditions.ts';
 import {
   type CountedElsewhere,
@@ -62,6 +63,8 @@ export interface DashboardOverview {
   /** What is wrong, the worst first, without what is in `attention` and `gateways`. */
   readonly conditions: readonly OverviewCondition[];
   readonly attention: NeedsAttention;
+  /** How far a change of the gateway's own CA is, with the first devices that have not followed; null: there is no change. */
+  readonly caChange: (Omit<CaChange, 'missing'> & { readonly missing: Attention<string> }) | null;
 }
 
 const UNKNOWN: ReportedCondition = {
@@ -105,6 +108,7 @@ export async function dashboardOverview(
     gateways,
     conditions: conditionsOfAll(gateways, here, elsewhere),
     attention: { ...certificates(context), ...domains(context), idleEdges: idleEdges(context), ...fleet(context) },
+    caChange: changeOfCa(context),
   };
 }
 
@@ -196,6 +200,13 @@ function fleet(context: ApiContext): Pick<NeedsAttention, 'offline' | 'neverOnli
     neverOnline: first(`${isOffline} AND last_seen_at IS NULL`, [online]),
     pending: first("status = 'pending'", []),
   };
+}
+
+function changeOfCa({ store }: ApiContext): DashboardOverview['caChange'] {
+  const change = caChange(store, FIRST);
+  if (change === null) return null;
+  const total = store.devices.count("status = 'enrolled'", []) - change.followed;
+  return { ...change, missing: { total, first: change.missing } };
 }
 
 interface Countable<Row> {

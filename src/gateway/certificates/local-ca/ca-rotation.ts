@@ -39,6 +39,24 @@ export function nextCa(database: Database): NextCa | null {
   return { caPem, id: caIdOf(new X509Certificate(caPem)), ...(JSON.parse(times) as Times) };
 }
 
+/** How far a change of the CA is. */
+export interface CaChange {
+  readonly since: string;
+  /** When the present CA ends; null: by a command. */
+  readonly ends_at: string | null;
+  readonly followed: number;
+  /** Devices that do not trust the next CA yet, as far as they have said so. */
+  readonly missing: readonly string[];
+}
+
+/** @param most so many missing devices are named; left out: all @returns null when the CA is not being changed */
+export function caChange({ database, devices }: Pick<Store, 'database' | 'devices'>, most?: number): CaChange | null {
+  const next = nextCa(database);
+  if (next === null) return null;
+  const missing = devices.notTrusting(next.id, most).map(({ name, site }) => `${name}.${site}`);
+  return { since: next.since, ends_at: next.endsAt, followed: devices.trusting(next.id), missing };
+}
+
 /** The PEM of the next CA's key. @throws when the encryption key does not decrypt it */
 export function nextCaKey({ database, box }: Pick<Store, 'database' | 'box'>): string {
   return box.open(Buffer.from(database.fact(NEXT_KEY) ?? '', 'base64'), CA_KEY);
