@@ -113,6 +113,12 @@ describe('POST /reserved_domains', () => {
     });
   });
 
+  it.each(['app.example.net', 'deep.app.example.com'])('refuses a certificate that is not for %s', async (domain) => {
+    const answer = await create({ domain, certificate_id: certificateId });
+    expect(answer).toMatchObject(refusal(1965));
+    expect(answer.body.msg).toContain(`refuse the certificate for ${domain}: it is for *.example.com`);
+  });
+
   it('answers stable DNS targets for a wildcard, even after it is deleted and created again', async () => {
     const { body, id } = await create({ domain: '*.dev.example.com' });
     expect(body.acme_challenge_cname_target).toMatch(/^[a-z0-9]{12}\.acme\.gateway\.test$/);
