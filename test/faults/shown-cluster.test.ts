@@ -1,11 +1,11 @@
-import type { RequestListener } from 'node:http';
+import { createServer, type RequestListener } from 'node:http';
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect, it, onTestFinished } from 'vitest';
 import { AgentProcess } from '../support/agent-process.ts';
 import { ClusterProcesses } from '../support/cluster-processes.ts';
 import { GatewayClient } from '../support/gateway-client.ts';
 import type { GatewayProcess } from '../support/gateway-process.ts';
-import { startHttpService } from '../support/http-service.ts';
+import { listening } from '../support/loopback.ts';
 import { measured } from '../support/measured.ts';
 import { NO_POSTGRES } from '../support/postgres-server.ts';
 import { unless } from '../support/requirements.ts';
@@ -23,8 +23,8 @@ const SHOWN_MS = 30_000;
 /** As long as people wait. */
 const PATIENCE_MS = 9_000;
 const LOOK_MS = 500;
-/** Agents notice within that time that their gateway hangs, and come back elsewhere. */
-const SETTLED_MS = 120_000;
+/** Within that time, what clients get stays the same, and agents have come back. */
+const SETTLED_MS = 180_000;
 
 interface Upstream {
   readonly host: string;
@@ -37,12 +37,11 @@ const BREAKS: readonly RequestListener[] = [(req) => void req.socket.destroy(), 
 
 async function startUpstream(host: string): Promise<Upstream> {
   let listener = serves;
-  const service = await startHttpService((req, res) => void listener(req, res));
-  onTestFinished(() => service.close());
+  const port = await listening(createServer((req, res) => void listener(req, res)));
   const serve = (next: RequestListener) => {
     listener = next;
   };
-  return { host, port: Number(new URL(service.url).port), serve };
+  return { host, port, serve };
 }
 
 /** An agent with some tunnels, which reaches the gateways by the load balancer. */
@@ -85,10 +84,11 @@ class SeenGateway {
     return (await this.#public.get(host)) === 'served';
   }
 
-  /** Names of the endpoints that it shows as reached. */
-  async shown(): Promise<ReadonlySet<string>> {
-    const { body } = await this.#api.call('GET', '/endpoints?limit=100');
-    const found = body.endpoints as { host: string; probe?: { reached: boolean } }[];
+  /** Names of the endpoints that it shows as reached; null: it shows nothing. */
+  async shown(): Promise<ReadonlySet<string> | null> {
+    const answer = await this.#api.call('GET', '/endpoints?limit=100').catch(() => null);
+    if (answer?.status !== 200) return null;
+    const found = answer.body.endpoints as { host: string; probe?: { reached: boolean } }[];
     return new Set(found.flatMap(({ host, probe }) => (probe?.reached === true ? [host] : [])));
   }
 }
@@ -104,14 +104,17 @@ it(`each of three gateways shows what clients get, within 30 s of kill -9 and of
   const random = seeded(SEED);
   const shownAfter: number[] = [];
 
-  /** Waits until each of some gateways shows what all of their clients get, and notes how long after the last change that was. */
+  /**
+   * Looks until what clients get by some gateways has been the same for 30 s, and is what they should get. Then each of these gateways has
+   * to show that. Notes how long that took after the last change.
+   */
   const shownBy = async (
     seen: readonly SeenGateway[],
-    isSettled: (served: readonly boolean[]) => boolean,
+    isOver: (served: readonly boolean[]) => boolean,
     what: string,
   ) => {
     const began = performance.now();
-    let [changedAt, before] = [began, ''];
+    let [changedAt, wrongAt, before] = [began, began, ''];
     for (;;) {
       const served = await Promise.all(
         upstreams.map(async ({ host }) => (await Promise.all(seen.map((each) => each.serves(host)))).every(Boolean)),
@@ -121,13 +124,15 @@ it(`each of three gateways shows what clients get, within 30 s of kill -9 and of
       before = `${served}`;
       const shown = await Promise.all(seen.map((each) => each.shown()));
       const wrong = upstreams.flatMap(({ host }, at) =>
-        shown.flatMap((reached, by) =>
-          reached.has(host) === served[at] ? [] : [`${host} at ${by}: ${reached.has(host)}`],
+        shown.flatMap((hosts, by) =>
+          hosts?.has(host) === served[at] ? [] : [`${host} at ${by}: ${hosts?.has(host)}`],
         ),
       );
-      if (wrong.length === 0 && isSettled(served)) return void shownAfter.push(now - changedAt);
-      if (!isSettled(served)) expect(now - began, `${what}: ${served}`).toBeLessThan(SETTLED_MS);
-      else expect(now - changedAt, `${what}: ${wrong}`).toBeLessThan(SHOWN_MS);
+      if (wrong.length > 0) wrongAt = now;
+      const isDue = now - changedAt >= SHOWN_MS;
+      if (isDue) expect(wrong, `${what}: ${served}`).toEqual([]);
+      if (isDue && isOver(served)) return void shownAfter.push(Math.max(0, wrongAt - changedAt));
+      expect(now - began, `${what}: ${served}`).toBeLessThan(SETTLED_MS);
       await delay(LOOK_MS);
     }
   };
@@ -145,7 +150,7 @@ it(`each of three gateways shows what clients get, within 30 s of kill -9 and of
     for (const [place, { serve }] of upstreams.entries())
       if (broken[place]) serve(BREAKS[Math.floor(random() * BREAKS.length)] as RequestListener);
     const others = all.filter((_, each) => each !== at);
-    await shownBy(others, (served) => served.every((each, place) => each !== broken[place]), what);
+    await shownBy(others, (served) => served.every((each, place) => !(each && broken[place])), what);
     for (const { serve } of upstreams) serve(serves);
     if (isKilled) await gateway.restart();
     else gateway.process.child.kill('SIGCONT');
