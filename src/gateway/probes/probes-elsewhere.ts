@@ -1,7 +1,6 @@
 import type { Nodes } from '../cluster/nodes.ts';
 import type { Relays } from '../edge/relays/relays.ts';
 import { PROBE_STAGES, type ProbeOutcome } from '../endpoints/probe-outcome.ts';
-import type { Node } from '../store/shared/postgres.ts';
 
 /** What a probe has found, and when. */
 export interface ProbeResult extends ProbeOutcome {
@@ -48,13 +47,13 @@ export class ProbesElsewhere {
     for (const url of this.#latest.keys()) if (!online.has(url)) this.#latest.delete(url);
     const { all, self } = this.nodes;
     const build = all.find(({ id }) => id === self)?.build;
-    for (const node of all) {
+    for (const { id, build: theirs } of all) {
       // Earlier versions do not answer that. One that hangs keeps no other one waiting.
-      if (node.id !== self && node.build === build && !this.#asking.has(node.id)) void this.#ask(node);
+      if (id !== self && theirs === build && !this.#asking.has(id)) void this.#ask(id);
     }
   }
 
-  async #ask({ id }: Node): Promise<void> {
+  async #ask(id: string): Promise<void> {
     const place = this.nodes.place(id);
     if (place === undefined) return;
     this.#asking.add(id);
