@@ -156,6 +156,8 @@ const ARROWS: Record<string, string[]> = {
     'management',
   ],
   'gateway/probes': [
+    'gateway/cluster',
+    `${EDGE}/relays`,
     'gateway/conditions',
     'gateway/context',
     'gateway/endpoints',

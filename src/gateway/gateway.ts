@@ -429,9 +429,11 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
   const live = withStored(cluster?.start(here, sessions) ?? here, stored);
   const probeCode = isProbing ? await import('./probes/public-probes.ts') : null;
   const probes =
-    (probeTokens && probeCode?.startProbes(context, { live, tokens: probeTokens, trusted: () => ca.trusted })) ?? null;
+    (probeTokens &&
+      probeCode?.startProbes(context, { live, tokens: probeTokens, trusted: () => ca.trusted, others })) ??
+    null;
   const isUnreached = (url: string): boolean => {
-    const probe = probeAt({ live, ...(probes && { probes }) }, url);
+    const probe = probeAt(probes ? { probes } : {}, url);
     return probe !== null && !probe.reached && probe.stage !== 'policy';
   };
   statusSources = { live, history, isUnreached, ports: addresses.ports, since: systemClock.now() };
@@ -471,6 +473,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
       answer(
         historyCode?.historyAnswer(history, details) ?? Promise.reject(new Error('this gateway keeps no history')),
       );
+    else if (question === 'probes') answer(Promise.resolve(probes?.told(details) ?? '[]'));
     else answer(question === 'metrics' ? metricsHere() : report().then((counted) => JSON.stringify(counted)));
   });
   const agentPlace = { host: options.host, baseDomain, sessionPort, httpsPort, ip };

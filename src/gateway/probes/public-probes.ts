@@ -1,20 +1,15 @@
 import { Limiter } from '../../lib/limiter.ts';
 import { Repeats } from '../../lib/log/repeats.ts';
+import type { Cluster } from '../cluster/cluster.ts';
 import type { Unreached } from '../conditions/conditions.ts';
 import type { GatewayContext } from '../context/gateway-context.ts';
+import type { Relays } from '../edge/relays/relays.ts';
 import { apiHost, isLocalDomain } from '../endpoints/domain-names.ts';
 import type { LiveEndpoint, LiveView } from '../endpoints/live-view.ts';
 import { PROBE_STAGES, type ProbeOutcome, type ProbeStage, type ProbeTokens } from '../endpoints/probe-outcome.ts';
 import { timestamp } from '../store/store.ts';
+import { type ProbeResult, ProbesElsewhere, probesText } from './probes-elsewhere.ts';
 import { PublicProbe } from './public-probe.ts';
-
-/** What a probe has found, and when. */
-export interface ProbeResult extends ProbeOutcome {
-  /** In milliseconds since 1970. */
-  readonly at: number;
-  /** Since when the stage is what it is. */
-  readonly since: number;
-}
 
 /** How often endpoints are looked at, and when they are asked: usually, while something is wrong, and at the soonest. */
 const LOOK_MS = 2_000;
@@ -64,6 +59,8 @@ export class PublicProbes {
       readonly chosen: readonly string[];
       readonly probe: Pick<PublicProbe, 'ask'>;
       readonly live: Pick<LiveView, 'endpoints' | 'gateways' | 'holders'>;
+      /** Null: this gateway is the only one. */
+      readonly elsewhere: Pick<ProbesElsewhere, 'at' | 'learn'> | null;
     },
   ) {}
 
@@ -76,18 +73,26 @@ export class PublicProbes {
     this.#cancel?.();
   }
 
-  /** What is known of a URL; null: nobody here has asked. */
+  /** What the last probe of a URL has found, of whichever gateway; null: no gateway has asked. */
   at(url: string): ProbeResult | null {
-    return this.#asked.get(url)?.result ?? null;
+    const here = this.#asked.get(url)?.result ?? null;
+    const there = this.own.elsewhere?.at(url) ?? null;
+    return here === null || (there !== null && there.at > here.at) ? there : here;
   }
 
-  /** How many endpoints broke at which stage. */
+  /** What this gateway has found, for another one. @param details of its question */
+  told(details: string): string {
+    const results = [...this.#asked].flatMap(([url, { result }]) => (result === null ? [] : [[url, result] as const]));
+    return probesText(results, details);
+  }
+
+  /** How many endpoints broke at which stage, of those that no other gateway has asked later. */
   counts(): ReadonlyMap<ProbeStage | 'none', number> {
     const counts = new Map<ProbeStage | 'none', number>(
       ['none', ...PROBE_STAGES].map((stage) => [stage as ProbeStage, 0]),
     );
-    for (const { result } of this.#asked.values()) {
-      const stage = result === null ? null : (result.stage ?? 'none');
+    for (const [url, { result }] of this.#asked) {
+      const stage = result === null || result !== this.at(url) ? null : (result.stage ?? 'none');
       if (stage !== null) counts.set(stage, (counts.get(stage) ?? 0) + 1);
     }
     return counts;
@@ -113,6 +118,7 @@ export class PublicProbes {
         .map((each) => [each.url, each]),
     );
     for (const url of this.#asked.keys()) if (!online.has(url)) this.#asked.delete(url);
+    this.own.elsewhere?.learn(online);
     const holders = live.holders?.() ?? new Map<string, ReadonlySet<string>>();
     for (const endpoint of online.values()) {
       if (!this.#asked.has(endpoint.url) && this.#asked.size >= MAX_PROBED) continue;
@@ -146,17 +152,25 @@ export class PublicProbes {
     // Of many endpoints, few come so far: the database is asked for these.
     if (!isChanged && age < (isBroken ? BROKEN_MS : this.#every)) return false;
     const isMetered = this.#isMetered(credentialId);
-    if (isChanged && !isMetered) return true;
-    const every = isMetered ? (isBroken ? METERED_BROKEN_MS : METERED_MS) : isBroken ? BROKEN_MS : this.#every;
+    if (isMetered) return this.#isMeteredDue(url, age) && this.#isOurs(url, holders.get(url));
+    if (isChanged) return true;
+    const every = isBroken ? BROKEN_MS : this.#every;
     // What is broken is asked until it is not: another gateway may not have noticed.
     return age >= every && (isBroken || this.#isOurs(url, holders.get(url)));
+  }
+
+  /** It pays for each probe: that of a gateway which has gone counts, too. @param age since this gateway has asked */
+  #isMeteredDue(url: string, age: number): boolean {
+    const there = this.own.elsewhere?.at(url) ?? null;
+    const every = this.at(url)?.stage == null ? METERED_MS : METERED_BROKEN_MS;
+    return Math.min(age, there === null ? Number.POSITIVE_INFINITY : Date.now() - there.at) >= every;
   }
 
   /** Forgets what another gateway has taken over. Of what it asks and this one serves, it sees what clients meet. */
   #follow({ url, credentialId, sessionId, updatedAt }: LiveEndpoint): void {
     const asked = this.#asked.get(url);
     const now = this.context.clock.now();
-    if (asked === undefined && this.context.endpoints.atUrl(url).length > 0) {
+    if (asked === undefined && this.context.endpoints.atUrl(url).length > 0 && !this.#isMetered(credentialId)) {
       const fresh = { result: null, askedAt: now, isAsking: false, seen: this.#seen(url) };
       this.#asked.set(url, { credentialId, version: `${sessionId} ${updatedAt}`, ...fresh });
     }
@@ -188,7 +202,7 @@ export class PublicProbes {
 
   async #ask({ url, access = [], sessionId, updatedAt, credentialId }: LiveEndpoint): Promise<void> {
     const { clock } = this.context;
-    const before = this.#asked.get(url)?.result ?? null;
+    const before = this.at(url);
     const asked: Asked = {
       ...{ credentialId, result: before, askedAt: clock.now(), isAsking: true },
       ...{ seen: this.#seen(url), version: `${sessionId} ${updatedAt}` },
@@ -222,17 +236,29 @@ export class PublicProbes {
 /** Asks chosen endpoints as clients do, from now on, until the gateway stops. */
 export function startProbes(
   context: GatewayContext,
-  { live, tokens, trusted }: { live: LiveView; tokens: ProbeTokens; trusted: () => string },
+  {
+    live,
+    tokens,
+    trusted,
+    others,
+  }: {
+    live: LiveView;
+    tokens: ProbeTokens;
+    trusted: () => string;
+    /** Null: this gateway is the only one. */
+    others: { readonly relays: Relays; readonly cluster: Cluster } | null;
+  },
 ): PublicProbes {
   const { options, addresses, onStop } = context;
   const { baseDomain, ports } = addresses;
+  const elsewhere = others && new ProbesElsewhere(others.cluster.nodes, others.relays);
   const probe = new PublicProbe({
     ownName: isLocalDomain(baseDomain) ? null : apiHost(baseDomain),
     resolvers: options.acme?.resolvers ?? null,
     ...{ tokens, trusted: () => [trusted(), options.acme?.issuers ?? ''].join('\n') },
     here: { host: options.host, ports },
   });
-  const probes = new PublicProbes(context, { chosen: options.probes ?? [], probe, live });
+  const probes = new PublicProbes(context, { chosen: options.probes ?? [], probe, live, elsewhere });
   probes.start();
   onStop(() => probes.stop());
   return probes;

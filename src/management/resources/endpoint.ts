@@ -77,8 +77,8 @@ export const EndpointProbe = z.object({
     'What broke: `name` (DNS), `connection`, `certificate`, `policy`, `session` (of the agent) or `upstream`. Null: nothing.',
   ),
   message: orNull(z.string()).describe('Why, or what could not be tried. Null: nothing to say.'),
-  checked_at: orNull(z.string()).describe(`When it was asked last; null: by another gateway. ${UTC}`),
-  since: orNull(z.string()).describe(`Since when it is so. ${UTC}`),
+  checked_at: z.string().describe(`When it was asked last. ${UTC}`),
+  since: z.string().describe(`Since when it is so. ${UTC}`),
 });
 export type EndpointProbe = z.output<typeof EndpointProbe>;
 
@@ -139,7 +139,7 @@ export const Endpoint = z
         "Which people of the gateway may sign in, by the action `gateway-sign-in` of its policy: all of them, or those on either list. Other rules may let in fewer. Not in ngrok's API.",
       ),
     probe: EndpointProbe.optional().describe(
-      "What a gateway has found that asks this endpoint as clients do; missing: none has, or another gateway has and nothing is wrong. Not in ngrok's API.",
+      "What a gateway has found that asks this endpoint as clients do, whichever of several that was; missing: none has. Not in ngrok's API.",
     ),
     policy_warnings: z
       .array(z.string())

@@ -3,6 +3,7 @@ import type { EndpointRegistry } from '../../../src/gateway/endpoints/endpoint-r
 import type { LiveEndpoint, LiveGateway } from '../../../src/gateway/endpoints/live-view.ts';
 import type { OnlineEndpoint } from '../../../src/gateway/endpoints/online-endpoint.ts';
 import { type ProbeOutcome, REACHED } from '../../../src/gateway/endpoints/probe-outcome.ts';
+import type { ProbeResult } from '../../../src/gateway/probes/probes-elsewhere.ts';
 import { PublicProbes } from '../../../src/gateway/probes/public-probes.ts';
 import type { Store } from '../../../src/gateway/store/store.ts';
 import { silentLog } from '../../support/silent-log.ts';
@@ -22,8 +23,13 @@ const METERED: Readonly<Record<string, object>> = {
   agent: { labels: {}, metered: null, link: 'metered' },
 };
 
-/** A gateway that asks, as one of several. @param self undefined: it is the only one */
-function probes(chosen: readonly string[], endpoints: readonly LiveEndpoint[], self?: string) {
+/** A gateway that asks, as one of several. @param self undefined: it is the only one @param elsewhere what others have found */
+function probes(
+  chosen: readonly string[],
+  endpoints: readonly LiveEndpoint[],
+  self?: string,
+  elsewhere: ReadonlyMap<string, ProbeResult> = new Map(),
+) {
   const clock = new SteeredClock();
   const asked: string[] = [];
   const state = {
@@ -59,6 +65,7 @@ function probes(chosen: readonly string[], endpoints: readonly LiveEndpoint[], s
         ...(self !== undefined && { gateways }),
         holders: () => new Map(state.endpoints.map(({ url }) => [url, new Set(state.holders)])),
       },
+      elsewhere: { at: (url) => elsewhere.get(url) ?? null, learn() {} },
     },
   );
   all.start();
@@ -140,4 +147,32 @@ it('one of several gateways asks, and not one that serves the endpoint', async (
   await serving.clock.advance(14_000);
   expect(serving.all.unreached()).toEqual([]);
   serving.all.stop();
+});
+
+it('shows the later one of what this gateway and another one have found', async () => {
+  const cam = view('cam.example.com');
+  const elsewhere = new Map<string, ProbeResult>();
+  const { all, clock, asked } = probes(['*'], [cam], undefined, elsewhere);
+  await clock.advance(2_000);
+  const now = Date.now();
+  const broken = { stage: 'upstream', message: 'it answers 502', since: now } as const;
+  elsewhere.set(cam.url, { ...broken, at: now + 1_000 });
+  expect([asked.length, all.at(cam.url)]).toEqual([1, { ...broken, at: now + 1_000 }]);
+  expect(all.counts().get('none')).toBe(0);
+  elsewhere.set(cam.url, { ...broken, at: now - 60_000 });
+  expect([all.at(cam.url)?.stage, all.counts().get('none')]).toEqual([null, 1]);
+  all.stop();
+});
+
+it('asks a device that pays for data a day after another gateway has, which has gone since', async () => {
+  const cam = view('sim.example.com', 'agent');
+  const at = Date.now() - 3_600_000;
+  const elsewhere = new Map([[cam.url, { ...REACHED, at, since: at }]]);
+  const { all, clock, asked } = probes(['*'], [cam], undefined, elsewhere);
+  await clock.advance(10_000);
+  expect([asked.length, all.at(cam.url)?.stage]).toEqual([0, null]);
+  elsewhere.set(cam.url, { ...REACHED, at: at - 86_400_000, since: at });
+  await clock.advance(2_000);
+  expect(asked).toEqual([cam.url]);
+  all.stop();
 });

@@ -216,9 +216,13 @@ class NativeSession implements GatewaySession {
   async start(): Promise<void> {
     const { authtoken, version, metadata, resumption, number } = this.options;
     const { clientId } = resumption;
-    const heartbeats = { heartbeatIntervalS: HEARTBEAT_INTERVAL_S, heartbeatToleranceS: HEARTBEAT_TOLERANCE_S };
     const hasBudget = this.options.budget !== null;
     const isMetered = this.options.pace.own === 'metered';
+    // Soon they are further apart anyway: meanwhile, the gateway's own limits suffice.
+    const heartbeats = {
+      heartbeatIntervalS: isMetered ? 0 : HEARTBEAT_INTERVAL_S,
+      heartbeatToleranceS: isMetered ? 0 : HEARTBEAT_TOLERANCE_S,
+    };
     const request = authRequest({
       authtoken,
       clientId,

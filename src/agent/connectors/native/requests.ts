@@ -135,9 +135,15 @@ function optionsOf({ protocol, domain = '', trafficPolicy, options }: EndpointRe
   };
 }
 
-/** Null without rules. */
+/** Without empty members, as {@link withoutEmpty}; null without rules. */
 export function policyText(policy: TrafficPolicyDocument | undefined): string | null {
-  return Object.values(policy ?? {}).some((rules) => rules.length > 0) ? JSON.stringify(policy) : null;
+  const phases = Object.entries(policy ?? {}).filter(([, rules]) => rules.length > 0);
+  const isSaid = (name: string, member: unknown) => name !== 'expressions' || !isEmpty(member);
+  const said = (rule: object) =>
+    Object.fromEntries(Object.entries(rule).filter(([name, member]) => isSaid(name, member)));
+  return phases.length === 0
+    ? null
+    : JSON.stringify(Object.fromEntries(phases.map(([phase, rules]) => [phase, rules.map(said)])));
 }
 
 /** Between two reports of one upstream, in milliseconds. */

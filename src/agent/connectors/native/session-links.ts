@@ -193,7 +193,8 @@ export class SessionLinks {
       carriesBulk: (isSent: boolean) => this.#carriesBulk(link, isSent),
       ended: (reason: Error) => this.#lose(link, reason),
     };
-    const link: SessionLink = new SessionLink(socket, user, this.#memory);
+    const isMetered = this.options.pace.kind === 'metered';
+    const link: SessionLink = new SessionLink(socket, user, this.#memory, isMetered);
     link.connection.extend(this.#window);
     const { budget } = this.options;
     if (budget) link.connection.onTraffic = () => budget.sample();
@@ -352,11 +353,12 @@ class SessionLink {
   #sentAt = Number.NEGATIVE_INFINITY;
 
   /**
-   * Sends the first heartbeat: gateways expect it before anything else.
+   * Opens the stream of heartbeats: gateways expect it before anything else.
    *
    * @param memory what the session's links may hold together
+   * @param isMetered the first answer proves as well that the gateway is there: an echo beside it costs 90 bytes and more
    */
-  constructor(socket: Duplex, user: ConnectionUser, memory: MemoryBudget) {
+  constructor(socket: Duplex, user: ConnectionUser, memory: MemoryBudget, isMetered: boolean) {
     const connection = new Connection(socket, user, 'agent');
     connection.limitMemory(memory);
     connection.start();
@@ -367,7 +369,8 @@ class SessionLink {
     connection.open(channel);
     this.connection = connection;
     this.#heardAt = connection.lastReadAt;
-    this.#beat(BUSY_TICKS);
+    if (isMetered) this.#deadAt = SILENT_TICKS;
+    else this.#beat(BUSY_TICKS);
   }
 
   /** Ticks between its heartbeats for which it has proved stable; those it has now, until then. */

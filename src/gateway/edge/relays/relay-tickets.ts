@@ -10,10 +10,10 @@ import {
 import type { InternalAddress } from '../../endpoints/online-endpoint.ts';
 
 /**
- * What a node asks another one about itself: the figures of the dashboard, Prometheus text, history, which agents it expects back, or
- * whether it answers at all.
+ * What a node asks another one about itself: the figures of the dashboard, Prometheus text, history, what its probes have found, which
+ * agents it expects back, or whether it answers at all.
  */
-export type NodeQuestion = 'counted' | 'metrics' | 'history' | 'expected' | 'alive';
+export type NodeQuestion = 'counted' | 'metrics' | 'history' | 'probes' | 'expected' | 'alive';
 
 /**
  * What a connection of another node is for: the port of that name (`agents`: that of agents alone), a tcp endpoint's port, bytes

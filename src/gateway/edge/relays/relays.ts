@@ -121,10 +121,11 @@ export class Relays extends EventEmitter<RelayEvents> {
     if (port === 'database') return (secured) => this.databases.serve(secured);
     if (port === 'alive') return async (secured) => void secured.end();
     if (port === 'expected') return async (secured) => void secured.end(this.options.nodes.expectedHere());
-    const isQuestion = port === 'counted' || port === 'metrics' || port === 'history';
+    const hasDetails = port === 'history' || port === 'probes';
+    const isQuestion = hasDetails || port === 'counted' || port === 'metrics';
     if (!isQuestion || this.listenerCount('asked') === 0) return undefined;
     return async (secured) => {
-      const details = port === 'history' ? await detailsOf(secured) : '';
+      const details = hasDetails ? await detailsOf(secured) : '';
       const answer = await new Promise<string>((resolve) => void this.emit('asked', port, resolve, details));
       secured.end(answer);
     };

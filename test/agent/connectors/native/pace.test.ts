@@ -162,3 +162,13 @@ it('an outage of the network teaches nothing, and neither does a loss in use', a
   pace.joined();
   expect(pace.most).toBe(10);
 });
+
+it('a metered session leaves the limits of its first heartbeats to the gateway', async () => {
+  const begun = async (kind: 'default' | 'metered') => {
+    const { gateway } = await sessionWith(kind);
+    const [, auth] = gateway.requests.find(([type]) => type === StreamType.auth) ?? [];
+    return (auth?.Extra as { HeartbeatInterval?: number } | undefined)?.HeartbeatInterval;
+  };
+  expect(await begun('metered')).toBeUndefined();
+  expect(await begun('default')).toBe(4e9);
+});

@@ -1,9 +1,11 @@
 import { expect, it, onTestFinished } from 'vitest';
 import type { EndpointRequest } from '../../../../src/agent/connectors/connector.ts';
+import { policyText } from '../../../../src/agent/connectors/native/requests.ts';
 import { openLink } from '../../../../src/agent/open-link.ts';
 import { NO_PROXIES } from '../../../../src/lib/network/proxy-rules.ts';
 import { systemClock } from '../../../../src/lib/time/clock.ts';
 import type { ConnectorKind } from '../../../../src/settings/agent-settings.ts';
+import type { TrafficPolicyDocument } from '../../../../src/traffic-policy/document.ts';
 import { upstreamAt } from '../../../support/connectors.ts';
 import { startRecordingGateway } from '../../../support/recording-gateway.ts';
 import { silentLog } from '../../../support/silent-log.ts';
@@ -89,4 +91,16 @@ it('the native connector sends what the SDK sends', async () => {
   const native = await recorded('native');
   expect(native).toHaveLength(1 + requests.length);
   expect(native).toEqual(await recorded('sdk'));
+});
+
+it('the native connector leaves out of a policy what says nothing, and nothing of its actions', () => {
+  const config = { status_code: 418, expressions: [], headers: {} };
+  const policy = {
+    on_http_request: [],
+    on_http_response: [{ name: 'Teapot', expressions: [], actions: [{ type: 'deny', config }] }, rule],
+  } as TrafficPolicyDocument;
+  expect(JSON.parse(policyText(policy) ?? '')).toEqual({
+    on_http_response: [{ name: 'Teapot', actions: [{ type: 'deny', config }] }, rule],
+  });
+  expect(policyText({ on_http_request: [] })).toBeNull();
 });
