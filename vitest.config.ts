@@ -50,7 +50,7 @@ const MACHINE = [
   ...below(['faults', 'image', 'packaging']),
   'test/{lazy-modules,promises/peers,agent-protocol/link-bundle}.test.ts',
   'test/service/{cluster-update,join-machine,machine,three-commands,update-machine}.test.ts',
-  'test/gateway/{agents-come-back,shared-database,without-domain-page,cluster/{compose,cut-off,leases,nodes,stalled-leg,two-sessions}}.test.ts',
+  'test/gateway/{agents-come-back,shared-database,without-domain-page,cluster/{compose,cut-off,leases,nodes,passed-on-agents,stalled-leg,two-sessions}}.test.ts',
   'test/gateway/cluster/histories/*.test.ts',
   'test/gateway/store/shared/slow-link.test.ts',
   'test/gateway/events/event-kills.test.ts',

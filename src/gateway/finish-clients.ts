@@ -1,6 +1,7 @@
 import type { Socket } from 'node:net';
 import { setTimeout as delay, setImmediate as nextTurn } from 'node:timers/promises';
 import type { EdgeServer } from './edge/edge-server.ts';
+import type { Relays } from './edge/relays/relays.ts';
 import type { TcpListeners } from './edge/streams/tcp-listeners.ts';
 import type { SessionServer } from './sessions/session-server.ts';
 
@@ -14,12 +15,14 @@ const CHECK_MS = 20;
  * Lets clients finish what they have under way, before the gateway closes. For 5 s at most, it waits for the connections that are
  * open, and serves new ones meanwhile: nobody waits for the download of somebody else. Then it accepts no more. Where a service
  * manager holds the sockets, new connections wait for the next process; so those that came last have 1.5 s only. All sessions
- * of agents stay, as requests need them, except those of agents that have another one at another gateway.
+ * of agents stay, as requests need them, except those of agents that have another one at another gateway. Sessions that this gateway
+ * has passed on to others end last, within those 1.5 s: their agents would come back here as long as it accepts connections.
  */
 export async function finishClients(
   edge: Pick<EdgeServer, 'clients' | 'finish' | 'stopListening'>,
   tcp: Pick<TcpListeners, 'clients' | 'stopListening'> | null,
   sessions: Pick<SessionServer, 'handOver' | 'stopListening'>,
+  relays: Pick<Relays, 'agents' | 'releaseAgents'> | null,
 ): Promise<void> {
   const clients = () => [...edge.clients(), ...(tcp?.clients() ?? [])];
   const untilEnded = async (open: () => readonly Socket[], ms: number) => {
@@ -38,5 +41,7 @@ export async function finishClients(
   edge.stopListening();
   tcp?.stopListening();
   sessions.stopListening();
-  await untilEnded(() => clients().filter((socket) => !before.has(socket)), LAST_MS);
+  relays?.releaseAgents();
+  const agents = () => relays?.agents() ?? [];
+  await untilEnded(() => [...clients().filter((socket) => !before.has(socket)), ...agents()], LAST_MS);
 }

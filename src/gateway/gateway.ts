@@ -562,7 +562,7 @@ async function startParts(given: GatewayOptions, onStop: GatewayContext['onStop'
     sessionAddress: place.sessionAddress,
     sessionCa: ca.caPem,
     caFile: ca.caFile,
-    finish: () => finishClients(edge, tcpListeners, sessions),
+    finish: () => finishClients(edge, tcpListeners, sessions, relays),
     issueAuthtoken: () => issueEmbeddedAuthtoken(store),
   };
 }

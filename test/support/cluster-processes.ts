@@ -83,17 +83,19 @@ export class ClusterProcesses {
   }
 
   /**
-   * A device whose tunnel answers `seen`; it reaches the gateways by the load balancer.
+   * A device whose tunnel answers `seen`.
    *
-   * @param onRequest called with the target of each request
+   * @param onRequest called with the target of each request, which is answered when it is done
+   * @param address for its agent; left out: that of the load balancer
    */
   async startDevice(
     domain: string,
     connector?: ConnectorKind,
-    onRequest: (target: string) => void = () => {},
+    onRequest: (target: string) => void | Promise<void> = () => {},
+    address = this.address,
   ): Promise<AgentProcess> {
-    const upstream = await startHttpService((req, res) => {
-      onRequest(req.url ?? '');
+    const upstream = await startHttpService(async (req, res) => {
+      await onRequest(req.url ?? '');
       res.end('seen');
     });
     onTestFinished(() => upstream.close());
@@ -102,7 +104,7 @@ export class ClusterProcesses {
     persistTunnels(folder, [{ domain, forwards_to: `localhost:${port}`, url: `https://${domain}` }]);
     const agent = AgentProcess.start(folder, {
       NGROK_AUTHTOKEN: this.authtoken,
-      NGROK_SERVER_ADDR: this.address,
+      NGROK_SERVER_ADDR: address,
       NGROK_CA_CERT: this.gateways[0]?.caFile ?? '',
       ...(connector && { AGENT_CONNECTOR: connector }),
     });
@@ -118,11 +120,15 @@ export class ClusterProcesses {
     onTestFinished(() => session.close().catch(() => {}));
   }
 
-  /** Drains a gateway, stops it as systemd does, and starts it again with the program of another version. */
-  async upgrade(at: number, cli: string): Promise<void> {
+  async drain(at: number): Promise<void> {
     const { id = '' } = (await this.nodes()).find((node) => this.placeOf(node) === at) ?? {};
     const { code, stderr } = await this.command('drain', id);
     if (code !== 0) throw new Error(stderr);
+  }
+
+  /** Drains a gateway, stops it as systemd does, and starts it again with the program of another version. */
+  async upgrade(at: number, cli: string): Promise<void> {
+    await this.drain(at);
     await this.gateways[at]?.stop();
     await this.gateways[at]?.restart(cli);
     this.#cli = cli;

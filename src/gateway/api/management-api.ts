@@ -92,7 +92,8 @@ export function createManagementApi(
   endJsonWithNewline(app);
   app.use(operation(store.ids, log), metrics.observe, onlyKnownMethods);
   if (staleSeconds) app.use(tellAge(staleSeconds));
-  const feed = new DashboardFeed({ live, counters, version, changedRows: () => store.database.takeChanges(), clock });
+  const changedRows = () => store.database.takeChanges();
+  const feed = new DashboardFeed({ live, counters, version, staleSeconds, changedRows, clock });
   const overview = () => dashboardOverview(context, conditions);
   const parts = { store, sessions, personSignIn, people, attempts, activity, feed };
   app.use(dashboardRouter({ ...parts, overview, history: dashboardHistory(context), conditions, live, log }));

@@ -257,7 +257,8 @@ export class AddressLeases {
     return {
       endpoints: here.endpoints().map((endpoint) => endpointRow(nodes.self, endpoint)),
       others: [
-        ...sessions.map((session) => placelessRow(nodes.self, session)),
+        // Together with their endpoints: others expect agents whose sessions have ended.
+        ...sessions.filter(({ isLeaving }) => !isLeaving).map((session) => placelessRow(nodes.self, session)),
         ...labelled.map((tunnel) => {
           const credentialId = credentials.get(tunnel.sessionId) ?? null;
           return placelessRow(nodes.self, { ...tunnel, credentialId });

@@ -278,9 +278,11 @@ export class TlsMux {
   }
 
   async #serveAgent(client: HelloClient): Promise<void> {
-    const { handshakes, agents } = this.options;
+    const { handshakes, agents, relays } = this.options;
     const secured = await handshakes.secure(client, { isAgent: true });
-    if (secured) agents.accept(secured);
+    if (secured === null) return;
+    relays?.secured(client.socket, secured);
+    agents.accept(secured);
   }
 
   /**

@@ -85,6 +85,8 @@ export interface LiveSession {
   metadata: string;
   /** How much of its data budget the device has used, in percent; left out: it says nothing of one. */
   budgetPercent?: number;
+  /** It takes no further requests, and its agent is expected back; left out: it does. */
+  isLeaving?: true;
 }
 
 export interface LiveTunnel {

@@ -51,6 +51,8 @@ export interface SessionDirectory {
 export interface LinkOptions extends SessionOptions {
   access: AgentAccess;
   directory: SessionDirectory;
+  /** The gateway that has passed it on; left out: none has. */
+  passedOnBy?: string | undefined;
 }
 
 /** One connection of an agent, from the end of its TLS handshake. It starts a session, or becomes a further link of one. */
@@ -87,6 +89,14 @@ export class AgentLink implements SessionLink, ConnectionUser, PendingConnection
 
   end(reason: Error): void {
     this.connection.close(reason);
+  }
+
+  get session(): AgentSession | null {
+    return this.#session;
+  }
+
+  get passedOnBy(): string | undefined {
+    return this.own.passedOnBy;
   }
 
   /** How far it has come in authenticating; with an answer to another request, it is no further. */

@@ -46,7 +46,9 @@ export const GATEWAY = {
 const MAX_FEEDS = 16;
 /** Milliseconds that the second link of an agent that closes none stays without streams of clients. */
 const LINK_IDLE_MS = 60_000;
-const DRAIN_CHECK_MS = 500;
+/** A session that drains ends after so many milliseconds at the earliest. */
+const LEAST_DRAIN_MS = 500;
+const DRAIN_CHECK_MS = 50;
 /** An agent that does not answer on one link is stalled when it has said nothing on any for so many milliseconds. */
 const SILENT_MS = 2_000;
 /** The longest pause between heartbeats that is granted: a session whose agent is gone ends soon after. */
@@ -152,6 +154,7 @@ export class AgentSession implements ListenerOwner {
   /** The last message to the agent about its link. */
   #metered: boolean | null = null;
   #ended = false;
+  #isDraining = false;
   /** Whether its agent has said that it leaves. */
   #isLeaving = false;
   #endedBy: SessionEnd = 'lost';
@@ -215,6 +218,11 @@ export class AgentSession implements ListenerOwner {
 
   get online(): boolean {
     return !this.#ended;
+  }
+
+  /** Whether it takes no further requests. */
+  get isLeaving(): boolean {
+    return this.#isDraining || this.#isLeaving;
   }
 
   get listeners(): Iterable<Listener> {
@@ -330,11 +338,13 @@ export class AgentSession implements ListenerOwner {
 
   /** Opens no further streams, and ends once those of clients have ended, or after so many milliseconds. */
   drain(reason: Error, ms: number): void {
+    this.#isDraining = true;
     this.#listeners.retireAll();
-    const until = performance.now() + ms;
+    const began = performance.now();
     // Not at once: a client may have been sent here, and have no stream yet.
     const timer = setInterval(() => {
-      if (this.gate.streams > 0 && performance.now() < until && !this.#ended) return;
+      const age = performance.now() - began;
+      if ((age < LEAST_DRAIN_MS || (this.gate.isInUse && age < ms)) && !this.#ended) return;
       clearInterval(timer);
       this.end(reason);
     }, DRAIN_CHECK_MS).unref();

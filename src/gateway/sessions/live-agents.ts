@@ -31,8 +31,10 @@ export class LiveAgents implements LiveView {
   ) {}
 
   sessions(): readonly LiveSession[] {
-    // Several connections of one agent share an id and count as one session.
-    const byId = new Map([...this.server.sessions].map((session) => [session.id, session]));
+    // Several connections of one agent share an id and count as one session, which leaves with the last of them.
+    const byId = new Map<string, AgentSession>();
+    for (const session of this.server.sessions)
+      if (!session.isLeaving || !byId.has(session.id)) byId.set(session.id, session);
     return [...byId.values()].map(sessionView);
   }
 
@@ -165,6 +167,7 @@ function sessionView(session: AgentSession): LiveSession {
     transport: 'ngrok/2',
     metadata: session.agent.metadata,
     ...(session.budgetPercent !== null && { budgetPercent: session.budgetPercent }),
+    ...(session.isLeaving && { isLeaving: true }),
   };
 }
 

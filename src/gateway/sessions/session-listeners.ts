@@ -121,9 +121,9 @@ export class SessionListeners {
     this.own.binder.retire(listener, 'lost');
   }
 
-  /** Routes no further connections to any listener; those that are under way go on. */
+  /** Routes no further connections to any listener; those that are under way go on. Its agent is expected back. */
   retireAll(): void {
-    for (const listener of this.#byId.values()) if (!('labels' in listener)) this.own.binder.retire(listener);
+    for (const listener of this.#byId.values()) if (!('labels' in listener)) this.own.binder.retire(listener, 'lost');
   }
 
   /**

@@ -52,6 +52,8 @@ const SHED_MS = 20;
 const TOLD_MS = 3_000;
 /** What clients have under way may take so long to end, if the agent has another session. */
 const DRAIN_MS = 10_000;
+/** The same when the gateway that has passed a session on stops: less than it waits for that. */
+const RELEASE_MS = 1_300;
 const RENEWAL_CHECK_MS = 60_000;
 
 interface SessionEvents {
@@ -63,9 +65,16 @@ interface SessionEvents {
   refused: [device: string | null];
 }
 
-/** Other gateways, for the port of agents alone. */
+/** Other gateways, as far as they pass agents on. */
 interface AgentRelays {
+  /** Of the port of agents alone. */
   on(event: 'agents', listener: (agent: Socket) => void): unknown;
+  /** A gateway stops that has passed agents on. */
+  on(event: 'release', listener: (node: string) => void): unknown;
+  /** The connection of an agent continues over TLS. */
+  secured(agent: Socket, over: Socket): void;
+  /** The gateway that has passed an agent on; undefined: it has come here itself. */
+  passedOnBy(agent: Socket): string | undefined;
   /** @returns whether another gateway serves the agent, as this one is being emptied */
   passAgentOn(agent: Socket, port: 'agents'): boolean;
 }
@@ -175,6 +184,7 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
       this.#hold(socket);
       this.#begin(socket);
     });
+    this.own.relays?.on('release', (node) => this.#release(node));
     this.#renewal = setInterval(() => void this.#renewWhenDue(), RENEWAL_CHECK_MS).unref();
     this.#server.on('error', (error) => log.error({ err: error }, 'agent listener failed'));
     return chosen;
@@ -185,7 +195,7 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
       socket.destroy();
       return;
     }
-    const { access, binder, node } = this.own;
+    const { access, binder, node, relays } = this.own;
     socket.setNoDelay(true);
     socket.setKeepAlive(true);
     const link = new AgentLink(socket, socket.remoteAddress ?? '', this.context, {
@@ -200,6 +210,7 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
       glitches: this.#glitches,
       logged: this.#logged,
       memory: this.#memory,
+      passedOnBy: relays?.passedOnBy(socket),
     });
     this.#connected.add(link);
     this.#unauthenticated.add(link);
@@ -250,6 +261,15 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
     const { node } = this.own;
     const reason = new EndOfSession('gateway', 'the gateway is stopping');
     for (const session of this.#sessions) if (node?.hasOther(session)) session.drain(reason, DRAIN_MS);
+  }
+
+  /** Ends the sessions that a gateway has passed on to this one, as {@link handOver} does: their connections end with that gateway. */
+  #release(node: string): void {
+    const reason = new EndOfSession('gateway', 'the gateway that passed it on is stopping');
+    const released = [...this.#connected].flatMap(({ passedOnBy, session }) =>
+      passedOnBy === node ? (session ?? []) : [],
+    );
+    for (const session of new Set(released)) session.drain(reason, RELEASE_MS);
   }
 
   /** Accepts no further agents; sessions go on. */
@@ -394,6 +414,7 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
     }
     if (!secured) return;
     this.#unsecured.delete(socket);
+    this.own.relays?.secured(socket, secured);
     this.accept(secured);
   }
 

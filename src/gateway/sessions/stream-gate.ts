@@ -316,6 +316,12 @@ export class StreamGate {
     return taken;
   }
 
+  /** Whether a client has something under way. An agent may still count streams that have ended. */
+  get isInUse(): boolean {
+    for (const { abandonedAt } of this.#counted) if (abandonedAt === null) return true;
+    return false;
+  }
+
   /** Streams that the agent counts, as far as is known here. */
   get streams(): number {
     return this.#counted.size + this.#leaving.resets + this.#leaving.ends;

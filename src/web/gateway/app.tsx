@@ -164,7 +164,7 @@ function Dashboard({ holder }: { holder: string }): JSX.Element {
       </PageHead>
       <Navigation view={view} />
       <main id="content" tabindex={-1}>
-        <StaleNotice connection={live.connection} />
+        <StaleNotice connection={live.connection} staleSeconds={live.figures.value?.staleSeconds ?? null} />
         <Sections.Provider value={SECTIONS}>
           <ViewOf key={view.name} view={view} live={live} />
         </Sections.Provider>

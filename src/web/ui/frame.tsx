@@ -46,12 +46,25 @@ function LiveBadge({ connection }: { connection: LiveConnection }): JSX.Element 
   );
 }
 
-/** Says below the header that the page shows old data. */
-export function StaleNotice({ connection }: { connection: LiveConnection }): JSX.Element | null {
-  if (connection.state.value !== 'lost') return null;
+/**
+ * Says below the header that the page shows old data.
+ * @param staleSeconds how old it was when the last event arrived, as the gateway could not ask its database; null: current
+ */
+export function StaleNotice({
+  connection,
+  staleSeconds = null,
+}: {
+  connection: LiveConnection;
+  staleSeconds?: number | null;
+}): JSX.Element | null {
+  const isLost = connection.state.value === 'lost';
+  if (!isLost && staleSeconds === null) return null;
+  const since = ago(connection.lastEvent.value - (staleSeconds ?? 0) * 1000);
   return (
     <div class="stale" role="alert">
-      No connection. Showing what was known {ago(connection.lastEvent.value)}; reconnecting…
+      {isLost
+        ? `No connection. Showing what was known ${since}; reconnecting…`
+        : `The shared database does not answer. Showing what was known ${since}; changes are rejected.`}
     </div>
   );
 }

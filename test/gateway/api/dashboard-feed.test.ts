@@ -65,6 +65,7 @@ let feed: DashboardFeed;
 let tunnels: LiveTunnel[];
 let rows: ChangedEvent['rows'];
 let elsewhere: CountedElsewhere;
+let staleSeconds: number | null;
 
 beforeEach(() => {
   clock = new SteeredClock();
@@ -72,12 +73,13 @@ beforeEach(() => {
   counters = new EdgeCounters();
   tunnels = [];
   rows = {};
+  staleSeconds = null;
   elsewhere = { counted: [], missing: [] };
   const live = {
     ...{ ...nothingOnline, sessions: () => [SESSION], endpoints: () => endpoints, tunnels: () => tunnels },
     countedElsewhere: () => elsewhere,
   };
-  feed = new DashboardFeed({ live, counters, version: '1.2.3', changedRows, clock });
+  feed = new DashboardFeed({ live, counters, version: '1.2.3', staleSeconds: () => staleSeconds, changedRows, clock });
 });
 
 function changedRows(): ChangedEvent['rows'] {
@@ -120,6 +122,16 @@ it('figures are of all gateways, also of an endpoint with another id at another 
     figures: [{ missing: [] }],
     traffic: [{ endpoints: { ep_here: [6, 0, 0, 0] } }],
   });
+});
+
+it('open pages learn how old what they show is while the shared database is away, and that it is current again', async () => {
+  const page = open();
+  expect(page.take().figures).toMatchObject([{ staleSeconds: null }]);
+  for (const age of [2, 3, null]) {
+    staleSeconds = age;
+    await clock.advance(1_000);
+    expect(page.take().figures).toMatchObject([{ staleSeconds: age }]);
+  }
 });
 
 it('an opened page gets the figures and the traffic of all endpoints that had any', () => {

@@ -127,7 +127,7 @@ it('a gateway that is stopped keeps no client of the others waiting, and repeats
 }, async () => {
   const cluster = await ClusterProcesses.start(3);
   const requests: string[] = [];
-  await cluster.startDevice(NAME, 'native', (target) => requests.push(target));
+  await cluster.startDevice(NAME, 'native', (target) => void requests.push(target));
   await until(async () => (await cluster.serving()).length === 2, 'two sessions', { everyMs: 100, withinMs: 90_000 });
   const serving = await cluster.serving();
   const outside = cluster.gateways.find((_, at) => !serving.includes(at));

@@ -23,6 +23,8 @@ export interface Figures extends GatewayTotals {
   readonly endpoints: number;
   /** Addresses of gateways that do not say what they have counted. */
   readonly missing: readonly string[];
+  /** How old what is shown may be, as the shared database cannot be asked; null: it is current. */
+  readonly staleSeconds: number | null;
 }
 
 export type { EndpointFigures };
@@ -52,6 +54,8 @@ interface Source {
   live: LiveView;
   counters: EdgeCounters;
   version: string;
+  /** See {@link Figures}; left out: always current. */
+  staleSeconds?: (() => number | null) | undefined;
   /** Those since the last call. */
   changedRows: () => RowChanges;
   clock: Clock;
@@ -119,7 +123,7 @@ export class DashboardFeed {
   }
 
   #figures(endpoints: readonly LiveEndpoint[], { counted, missing }: CountedElsewhere): Figures {
-    const { live, counters, version } = this.source;
+    const { live, counters, version, staleSeconds } = this.source;
     const all = [counters.totals, ...counted.map(({ totals }) => totals)];
     const sum = (name: keyof GatewayTotals) => all.reduce((total, each) => total + each[name], 0);
     return {
@@ -132,6 +136,7 @@ export class DashboardFeed {
       upstreamFailures: sum('upstreamFailures'),
       refusedByPolicy: sum('refusedByPolicy'),
       missing,
+      staleSeconds: staleSeconds?.() ?? null,
     };
   }
 }

@@ -11,9 +11,10 @@ import type { InternalAddress } from '../../endpoints/online-endpoint.ts';
 
 /**
  * What a node asks another one about itself: the figures of the dashboard, Prometheus text, history, what its probes have found, which
- * agents it expects back, or whether it answers at all.
+ * agents it expects back, or whether it answers at all. `release`: to end the sessions of agents that the asking node has passed on,
+ * since it stops.
  */
-export type NodeQuestion = 'counted' | 'metrics' | 'history' | 'probes' | 'expected' | 'alive';
+export type NodeQuestion = 'counted' | 'metrics' | 'history' | 'probes' | 'expected' | 'alive' | 'release';
 
 /**
  * What a connection of another node is for: the port of that name (`agents`: that of agents alone), a tcp endpoint's port, bytes
@@ -23,6 +24,8 @@ export type RelayedPort = 'tls' | 'http' | 'agents' | 'stream' | NodeQuestion | 
 
 interface Ticket {
   to: string;
+  /** The node that passes the connection on. Left out by earlier versions. */
+  by?: string | undefined;
   /** When it was made, in Unix milliseconds. */
   at: number;
   nonce: string;
@@ -35,7 +38,7 @@ interface Ticket {
 }
 
 /** What a connection is for, besides who its client is. */
-export type RelayedFor = Pick<Ticket, 'port' | 'isLast' | 'confirms' | 'internal'>;
+export type RelayedFor = Pick<Ticket, 'by' | 'port' | 'isLast' | 'confirms' | 'internal'>;
 
 /** Milliseconds for which a ticket is valid. */
 const VALID_MS = 15_000;
@@ -72,8 +75,9 @@ export class RelayTickets {
   }
 
   /** @param use.isLast not even its requests go on to a further node @returns the header of a connection to another node */
-  issue(ends: ConnectionEnds, to: string, use: Partial<RelayedFor> = {}): Buffer {
-    const ticket: Ticket = { port: 'tls', isLast: false, ...use, to, at: this.now(), nonce: randomUUID() };
+  issue(ends: ConnectionEnds, to: string, use: Partial<Omit<RelayedFor, 'by'>> = {}): Buffer {
+    const by = this.self;
+    const ticket: Ticket = { port: 'tls', isLast: false, ...use, to, by, at: this.now(), nonce: randomUUID() };
     return signedProxyHeader(ends, Buffer.from(JSON.stringify(ticket)), (bytes) => this.#sign(bytes));
   }
 
@@ -82,13 +86,13 @@ export class RelayTickets {
     const parts = signedValueOf(bytes, header);
     if (parts === null || header.ends === null) return null;
     if (!this.#isSigned(parts.signed, parts.signature)) return null;
-    const { to, at, nonce, port, isLast, confirms, internal } = JSON.parse(parts.value.toString()) as Ticket;
+    const { to, by, at, nonce, port, isLast, confirms, internal } = JSON.parse(parts.value.toString()) as Ticket;
     const age = this.now() - at;
     // What was used before a restart is not remembered.
     const isOlderThanThis = age - SKEW_MS > this.uptime() - this.#began;
     if (to !== this.self || Math.abs(age) > VALID_MS || isOlderThanThis || this.#used.get(nonce)) return null;
     this.#used.set(nonce, true);
-    return { port, isLast, confirms, internal };
+    return { by, port, isLast, confirms, internal };
   }
 
   /**

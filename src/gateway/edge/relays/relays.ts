@@ -29,6 +29,8 @@ interface RelayEvents {
   tcp: [client: Socket, port: number];
   /** A question, with what takes the answer. */
   asked: [question: NodeQuestion, answer: (text: Promise<string>) => void, details: string];
+  /** A node stops that has passed agents on: their sessions end soon. */
+  release: [node: string];
   /** A name at another node has had no request for long. */
   forgotten: [endpoint: RemoteEndpoint];
 }
@@ -117,10 +119,16 @@ export class Relays extends EventEmitter<RelayEvents> {
 
   /** What serves another node itself, over TLS; undefined: the connection is one of a client. */
   serviceFor(client: Socket): ((secured: TLSSocket) => Promise<void>) | undefined {
-    const port = this.#relayed.get(client)?.port;
+    const { port, by } = this.#relayed.get(client) ?? {};
     if (port === 'database') return (secured) => this.databases.serve(secured);
     if (port === 'alive') return async (secured) => void secured.end();
     if (port === 'expected') return async (secured) => void secured.end(this.options.nodes.expectedHere());
+    if (port === 'release' && by !== undefined) {
+      return async (secured) => {
+        this.emit('release', by);
+        secured.end();
+      };
+    }
     const hasDetails = port === 'history' || port === 'probes';
     const isQuestion = hasDetails || port === 'counted' || port === 'metrics';
     if (!isQuestion || this.listenerCount('asked') === 0) return undefined;
@@ -190,6 +198,26 @@ export class Relays extends EventEmitter<RelayEvents> {
     if (node === undefined) return false;
     this.pass(agent, node, port, true).then(passed, () => refuse(agent, port));
     return true;
+  }
+
+  /** Agents whose sessions are at other nodes while this one is emptied. */
+  *agents(): Iterable<Socket> {
+    for (const { isAgent, client } of this.#links) if (isAgent) yield client;
+  }
+
+  /**
+   * Has other nodes end the sessions of agents that this one has passed on, before it stops: requests in them would be lost. Clients
+   * finish what they have under way first, for a moment.
+   */
+  releaseAgents(): void {
+    const nodes = new Map([...this.#links].flatMap(({ isAgent, node }) => (isAgent ? [[node.id, node]] : [])));
+    // Why one does not answer is logged where it is asked. Earlier versions do not.
+    for (const node of nodes.values()) this.ask(node, 'release').catch(() => {});
+  }
+
+  /** The node that has passed an agent on; undefined: it has come here itself. */
+  passedOnBy(agent: Socket): string | undefined {
+    return this.#relayed.get(agent)?.by;
   }
 
   /** @param client nothing of it has been read */
@@ -264,10 +292,10 @@ export class Relays extends EventEmitter<RelayEvents> {
 class PassedOn implements NodeLink {
   readonly node: NodePlace;
   readonly spare: NodePlace | undefined;
-  readonly #client: Socket;
+  readonly client: Socket;
+  readonly isAgent: boolean;
   readonly #link: Socket;
   readonly #port: RelayedPort;
-  readonly #isAgent: boolean;
   readonly #unpipe: () => void;
   /** When the first bytes were sent that nothing has followed; null: something has. */
   #unansweredSince: number | null = null;
@@ -278,10 +306,10 @@ class PassedOn implements NodeLink {
     const { client, link, port, leg, isAgent } = of;
     this.node = leg.node;
     this.spare = leg.spare;
-    this.#client = client;
+    this.client = client;
+    this.isAgent = isAgent;
     this.#link = link;
     this.#port = port;
-    this.#isAgent = isAgent;
     // A ClientHello is on its way.
     if (beginsWithHello(port)) this.#sent();
     client.on('data', ({ length }: Buffer) => {
@@ -311,7 +339,7 @@ class PassedOn implements NodeLink {
     this.#unpipe();
     // What is still on its way must not arrive later.
     this.#link.resetAndDestroy();
-    refuse(this.#client, this.#answeredAt === null ? this.#port : null);
+    refuse(this.client, this.#answeredAt === null ? this.#port : null);
   }
 
   /**
@@ -319,9 +347,9 @@ class PassedOn implements NodeLink {
    * back here, only to be lost once more.
    */
   endIfIdle(now: number): void {
-    if (this.#isAgent) return;
+    if (this.isAgent) return;
     if (this.#unansweredSince !== null || this.#answeredAt === null || now - this.#answeredAt < IDLE_MS) return;
-    this.#client.end();
+    this.client.end();
     this.#link.end();
   }
 }

@@ -31,7 +31,11 @@ it('a node believes another one, once', () => {
   const { clock, two, redeem, issue } = setUp();
   const bytes = issue();
   expect(parseProxyHeader(bytes)?.ends).toEqual(ENDS);
-  expect(redeem(two, Buffer.concat([bytes, Buffer.from('what follows')]))).toEqual({ port: 'tls', isLast: false });
+  expect(redeem(two, Buffer.concat([bytes, Buffer.from('what follows')]))).toEqual({
+    by: 'one',
+    port: 'tls',
+    isLast: false,
+  });
   expect(redeem(two, bytes)).toBeNull();
   expect(
     redeem(
@@ -43,6 +47,7 @@ it('a node believes another one, once', () => {
       ).issue(ENDS, 'two', { port: 20_001, isLast: true }),
     ),
   ).toEqual({
+    by: 'one',
     port: 20_001,
     isLast: true,
   });
@@ -70,12 +75,12 @@ it('not what was made before it was started, and may have been used then', () =>
       () => clock.now,
       () => clock.now,
     );
-  expect(redeem(started(), fresh)).toEqual({ port: 'tls', isLast: false });
+  expect(redeem(started(), fresh)).toEqual({ by: 'one', port: 'tls', isLast: false });
   clock.now += 1_500;
   const restarted = started();
   expect(redeem(restarted, old)).toBeNull();
   clock.now += 100;
-  expect(redeem(restarted, issue())).toEqual({ port: 'tls', isLast: false });
+  expect(redeem(restarted, issue())).toEqual({ by: 'one', port: 'tls', isLast: false });
 });
 
 it('not when one bit of it has changed', () => {
@@ -86,5 +91,5 @@ it('not when one bit of it has changed', () => {
     changed.writeUInt8(changed.readUInt8(bit >> 3) ^ (1 << (bit & 7)), bit >> 3);
     expect(['no header', null], String(bit)).toContain(redeem(two, changed));
   }
-  expect(redeem(two, bytes)).toEqual({ port: 'tls', isLast: false });
+  expect(redeem(two, bytes)).toEqual({ by: 'one', port: 'tls', isLast: false });
 });
