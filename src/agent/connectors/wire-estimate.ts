@@ -8,11 +8,10 @@ const SEGMENT = 1_428;
 /** An acknowledgement waits so long for data that goes the same way (Linux, `TCP_DELACK_MIN`). */
 const DELAYED_MS = 40;
 /**
- * After a pause, this machine acknowledges data at once, and so does a gateway every other time: else its answer does, in
- * captured sessions that are idle.
+ * After a pause, this machine acknowledges data at once. So does a gateway that had nothing to answer the last time; else its answer
+ * does (Linux: a delayed acknowledgement ends the mode for dialogues), in captured sessions that are idle.
  */
 const PAUSE_MS = 200;
-const PROMPT = { here: 1, there: 0.5 };
 /** Bytes of the TCP option that acknowledges data after a gap. */
 const SACK = 12;
 /** Packets of other programs are in the kernel's counts: at most so many for each one that was sent. */
@@ -35,14 +34,28 @@ class Flow {
   /** When data passed last, and since when it waits for its acknowledgement; in milliseconds of `performance.now()`. */
   at = Number.NEGATIVE_INFINITY;
   openAt: number | null = null;
+
+  /** Whether what comes after a pause is acknowledged at once. */
+  isPrompt: boolean;
+
+  constructor(readonly isAlwaysPrompt: boolean) {
+    this.isPrompt = isAlwaysPrompt;
+  }
+
+  /** Nothing was answered in time. @returns acknowledgements without data that this takes */
+  endDialogue(): number {
+    this.isPrompt = true;
+    this.openAt = null;
+    return 1;
+  }
 }
 
 /** Estimates what a connection takes on the wire, from what its program has sent and received, and when. */
 export class WireEstimate {
   #read = 0;
   #written = 0;
-  readonly #in = new Flow();
-  readonly #out = new Flow();
+  readonly #in = new Flow(true);
+  readonly #out = new Flow(false);
   /** The shortest time from data to data that came back. */
   #roundTrip = Number.POSITIVE_INFINITY;
 
@@ -62,9 +75,9 @@ export class WireEstimate {
     if (received > 0) {
       if (this.#out.openAt !== null) this.#roundTrip = Math.min(this.#roundTrip, now - this.#out.at);
       const roundTrip = Number.isFinite(this.#roundTrip) ? this.#roundTrip : 0;
-      wire += this.#pass(this.#in, this.#out, received, now, roundTrip + DELAYED_MS, PROMPT.here);
+      wire += this.#pass(this.#in, this.#out, received, now, roundTrip + DELAYED_MS);
     }
-    if (sent > 0) wire += this.#pass(this.#out, this.#in, sent, now, DELAYED_MS, PROMPT.there);
+    if (sent > 0) wire += this.#pass(this.#out, this.#in, sent, now, DELAYED_MS);
     return { payload: received + sent, wire };
   }
 
@@ -87,18 +100,20 @@ export class WireEstimate {
 
   /**
    * @param patience milliseconds for which data of the other direction may have waited to be acknowledged with this
-   * @param prompt acknowledgements that a packet after a pause gets at once
    */
-  #pass(flow: Flow, other: Flow, bytes: number, now: number, patience: number, prompt: number): number {
+  #pass(flow: Flow, other: Flow, bytes: number, now: number, patience: number): number {
     const packets = Math.ceil(bytes / SEGMENT);
     let acknowledgements = 0;
-    if (other.openAt !== null && now - other.openAt > patience) acknowledgements += 1;
+    if (other.openAt !== null && now - other.openAt > patience) acknowledgements += other.endDialogue();
     other.openAt = null;
     const isAfterPause = now - flow.at > PAUSE_MS + patience;
+    if (isAfterPause && flow.openAt !== null) acknowledgements += flow.endDialogue();
     // One for two packets, and later one for the rest.
     acknowledgements += Math.floor(packets / 2);
-    if (isAfterPause && packets % 2 === 1) acknowledgements += prompt;
-    if (!isAfterPause && packets % 2 === 1) flow.openAt ??= now;
+    if (packets % 2 === 1 && isAfterPause && flow.isPrompt) {
+      acknowledgements += 1;
+      flow.isPrompt = flow.isAlwaysPrompt;
+    } else if (packets % 2 === 1) flow.openAt ??= now;
     flow.at = now;
     flow.packets += packets;
     flow.bytes += bytes;
