@@ -98,10 +98,10 @@ export class PublicProbes {
     return counts;
   }
 
-  /** Endpoints that are online, and that clients do not reach. */
+  /** Endpoints that are online, and that clients do not reach, as far as no other gateway has asked later. */
   unreached(): Unreached[] {
     return [...this.#asked].flatMap(([url, { result, credentialId }]) => {
-      if (result === null || result.stage === null) return [];
+      if (result === null || result.stage === null || result !== this.at(url)) return [];
       const { stage, message, since } = result;
       return [{ url, credentialId, stage, message, since: timestamp(since) }];
     });

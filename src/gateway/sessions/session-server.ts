@@ -177,6 +177,7 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
   async start(): Promise<number | null> {
     const { options, log } = this.context;
     const { host, sessionPort: port, heldSockets: held = [] } = options;
+    this.own.relays?.on('release', (node) => this.#release(node));
     if (port === null) return null;
     await this.renew();
     const chosen = await listen(this.#server, { host, port }, held);
@@ -184,7 +185,6 @@ export class SessionServer extends EventEmitter<SessionEvents> implements Sessio
       this.#hold(socket);
       this.#begin(socket);
     });
-    this.own.relays?.on('release', (node) => this.#release(node));
     this.#renewal = setInterval(() => void this.#renewWhenDue(), RENEWAL_CHECK_MS).unref();
     this.#server.on('error', (error) => log.error({ err: error }, 'agent listener failed'));
     return chosen;

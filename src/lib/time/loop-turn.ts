@@ -124,9 +124,12 @@ function runTurn(): void {
   else schedule();
 }
 
-/** What a task has begun with promises and `process.nextTick` ends before the next one, so that this counts as its time, too. */
+/**
+ * What a task has begun with promises and `process.nextTick` ends before the next one, so that this counts as its time, too: also
+ * what promises have begun with `process.nextTick`.
+ */
 function continueTurn(tasks: Iterator<undefined>): void {
-  if (!tasks.next().done) queueMicrotask(() => process.nextTick(continueTurn, tasks));
+  if (!tasks.next().done) queueMicrotask(() => process.nextTick(() => process.nextTick(continueTurn, tasks)));
 }
 
 /** Runs the tasks of one turn, each when the next value is asked for. */

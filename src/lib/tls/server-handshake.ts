@@ -2,7 +2,7 @@ import type { Socket } from 'node:net';
 import { TLSSocket, type TLSSocketOptions } from 'node:tls';
 import { clientNetwork } from '../network/ip-address.ts';
 import { MeteredConnection } from '../network/metered-connection.ts';
-import { runInTurn, turnTime } from '../time/loop-turn.ts';
+import { currentTurn, runInTurn, turnTime } from '../time/loop-turn.ts';
 
 /** Bytes that are taken while a client waits for its turn; a ClientHello has some hundreds. */
 const MAX_EARLY_BYTES = 16_384;
@@ -45,7 +45,11 @@ export function performHandshake(
     socket.once('close', left);
     inTurn(socket, isAgent, () => {
       const begin = async () => {
+        const turn = currentTurn();
         const given = typeof options === 'function' ? await options() : options;
+        // A certificate has been issued, for which any number of clients may have waited.
+        if (currentTurn() !== turn)
+          await new Promise<void>((goOn) => runInTurn(clientNetwork(socket.remoteAddress ?? ''), goOn));
         socket.off('close', left);
         if (socket.destroyed) return null;
         onBegin?.();

@@ -84,6 +84,10 @@ describe('a wildcard endpoint without its own certificate', () => {
     expect(await presented('two.many.example.com')).toBe(certificate.fingerprint256);
     await session.httpEndpoint().domain('own.many.example.com').listen(false);
     expect(await presented('own.many.example.com')).toBe(certificate.fingerprint256);
+    await session.httpEndpoint().domain('very.deep.many.example.com').listen(false);
+    expect((await client.presented('very.deep.many.example.com')).subjectAltName).toBe(
+      'DNS:very.deep.many.example.com',
+    );
     // While it is offline, clients still get the error page.
     await listener.close();
     expect(await presented('two.many.example.com')).toBe(certificate.fingerprint256);

@@ -69,7 +69,8 @@ it('requests under way in sessions that a drained gateway has passed on are answ
     return delay(SLOW_MS);
   };
   await cluster.startDevice('sdk.localhost', 'sdk', slowly, emptied.sessionAddress);
-  await cluster.startDevice('native.localhost', 'native', slowly, emptied.sessionAddress);
+  // On the port of clients, where most gateways have their agents.
+  await cluster.startDevice('native.localhost', 'native', slowly, `connect.localhost:${emptied.httpsPort}`);
   const ports = others.map(({ httpsPort }) => httpsPort);
   const areServed = async () => {
     const posts = new Posts(ports);

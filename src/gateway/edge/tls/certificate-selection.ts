@@ -66,7 +66,10 @@ export class CertificateSelection {
     if (pair) return pair;
     const servedAs = this.options.servedAs(name);
     const domain = this.options.domainOf(name);
-    const certified = servedAs === null ? this.#offlineName(name, domain) : certifiedName(name, domain ?? servedAs);
+    // A wildcard stands for one label.
+    const shared = domain === parentWildcard(name) ? domain : servedAs;
+    const certified =
+      shared === null || servedAs === null ? this.#offlineName(name, domain) : certifiedName(name, shared);
     // A name that has just gone offline keeps its cached certificate, to say so.
     const known = certified ?? [name, parentWildcard(name)].find((each) => this.#leaves.has(each));
     return known === undefined ? this.#default.leafFor('') : this.#leaves.leafFor(known);
