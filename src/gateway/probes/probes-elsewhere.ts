@@ -17,11 +17,11 @@ type Told = readonly [url: string, stage: string | null, message: string | null,
 const OVERLAP_MS = 5_000;
 
 /** @param details how many milliseconds ago the oldest of them may be */
-export function probesText(results: Iterable<readonly [url: string, result: ProbeResult]>, details: string): string {
+export function probesText(found: Iterable<{ url: string; result: ProbeResult }>, details: string): string {
   const now = Date.now();
-  const told = [...results]
-    .filter(([, { at }]) => now - at <= Number(details))
-    .map(([url, { stage, message, at, since }]): Told => [url, stage, message, now - at, now - since]);
+  const told = [...found]
+    .filter(({ result }) => now - result.at <= Number(details))
+    .map(({ url, result: { stage, message, at, since } }): Told => [url, stage, message, now - at, now - since]);
   return JSON.stringify(told);
 }
 

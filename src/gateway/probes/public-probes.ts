@@ -29,6 +29,12 @@ const AT_ONCE = 16;
 /** Endpoints that are asked; more wait until others are gone. */
 const MAX_PROBED = 5_000;
 
+interface Found {
+  readonly url: string;
+  readonly credentialId: string | null;
+  readonly result: ProbeResult;
+}
+
 interface Asked {
   readonly credentialId: string | null;
   result: ProbeResult | null;
@@ -82,8 +88,7 @@ export class PublicProbes {
 
   /** What this gateway has found, for another one. @param details of its question */
   told(details: string): string {
-    const results = [...this.#asked].flatMap(([url, { result }]) => (result === null ? [] : [[url, result] as const]));
-    return probesText(results, details);
+    return probesText(this.#found(), details);
   }
 
   /** How many endpoints broke at which stage, of those that no other gateway has asked later. */
@@ -91,20 +96,30 @@ export class PublicProbes {
     const counts = new Map<ProbeStage | 'none', number>(
       ['none', ...PROBE_STAGES].map((stage) => [stage as ProbeStage, 0]),
     );
-    for (const [url, { result }] of this.#asked) {
-      const stage = result === null || result !== this.at(url) ? null : (result.stage ?? 'none');
-      if (stage !== null) counts.set(stage, (counts.get(stage) ?? 0) + 1);
+    for (const { result } of this.#foundLast()) {
+      const stage = result.stage ?? 'none';
+      counts.set(stage, (counts.get(stage) ?? 0) + 1);
     }
     return counts;
   }
 
   /** Endpoints that are online, and that clients do not reach, as far as no other gateway has asked later. */
   unreached(): Unreached[] {
-    return [...this.#asked].flatMap(([url, { result, credentialId }]) => {
-      if (result === null || result.stage === null || result !== this.at(url)) return [];
+    return [...this.#foundLast()].flatMap(({ url, result, credentialId }) => {
       const { stage, message, since } = result;
-      return [{ url, credentialId, stage, message, since: timestamp(since) }];
+      return stage === null ? [] : [{ url, credentialId, stage, message, since: timestamp(since) }];
     });
+  }
+
+  *#found(): Iterable<Found> {
+    for (const [url, { result, credentialId }] of this.#asked) {
+      // While it is asked here for the first time, the result of another gateway stands for it.
+      if (result !== null && result !== this.own.elsewhere?.at(url)) yield { url, credentialId, result };
+    }
+  }
+
+  *#foundLast(): Iterable<Found> {
+    for (const found of this.#found()) if (found.result === this.at(found.url)) yield found;
   }
 
   #look(): void {

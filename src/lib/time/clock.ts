@@ -34,8 +34,8 @@ export const systemClock: Clock = {
 
 /**
  * Milliseconds of processor time that this process has taken. On a busy machine, it counts what work takes, and not how long
- * others ran meanwhile. Costs some microseconds, and up to a tenth of a millisecond on a busy machine: nothing for every turn of the
- * event loop.
+ * others ran meanwhile. Costs some microseconds, and up to a tenth of a millisecond on a busy machine: too much for every turn of
+ * the event loop.
  */
 export function processorNow(): number {
   const { user, system } = process.cpuUsage();

@@ -17,7 +17,9 @@ it('what other gateways tell stays when they do not answer any more, and one tha
     asked.push([id, Number(details)]);
     if (id === 'hung') return new Promise<string>(() => {});
     if (!isThere) return Promise.reject(new Error('it is gone'));
-    return Promise.resolve(probesText([[URL, { stage: 'session', message: 'why', at, since: at - 5_000 }]], details));
+    return Promise.resolve(
+      probesText([{ url: URL, result: { stage: 'session', message: 'why', at, since: at - 5_000 } }], details),
+    );
   };
   const elsewhere = new ProbesElsewhere({ all, self: 'here', place }, { ask });
   const online = new Set([URL]);

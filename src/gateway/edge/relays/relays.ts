@@ -211,7 +211,7 @@ export class Relays extends EventEmitter<RelayEvents> {
    */
   releaseAgents(): void {
     const nodes = new Map([...this.#links].flatMap(({ isAgent, node }) => (isAgent ? [[node.id, node]] : [])));
-    // Why one does not answer is logged where it is asked. Earlier versions do not.
+    // Why one does not answer is logged where it is asked. Earlier versions do not answer.
     for (const node of nodes.values()) this.ask(node, 'release').catch(() => {});
   }
 
