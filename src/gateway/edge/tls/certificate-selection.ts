@@ -67,9 +67,10 @@ export class CertificateSelection {
     const servedAs = this.options.servedAs(name);
     const domain = this.options.domainOf(name);
     // A wildcard stands for one label.
-    const shared = domain === parentWildcard(name) ? domain : servedAs;
     const certified =
-      shared === null || servedAs === null ? this.#offlineName(name, domain) : certifiedName(name, shared);
+      servedAs === null
+        ? this.#offlineName(name, domain)
+        : certifiedName(name, domain === parentWildcard(name) ? domain : servedAs);
     // A name that has just gone offline keeps its cached certificate, to say so.
     const known = certified ?? [name, parentWildcard(name)].find((each) => this.#leaves.has(each));
     return known === undefined ? this.#default.leafFor('') : this.#leaves.leafFor(known);
